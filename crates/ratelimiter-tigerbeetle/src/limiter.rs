@@ -11,7 +11,9 @@ mod capacity;
 mod cluster_time;
 mod codes;
 mod complete;
+mod due_instances;
 mod expiry_probe;
+mod instances;
 mod lease;
 mod lease_cache;
 mod maintenance;
@@ -21,6 +23,7 @@ mod options;
 mod periods;
 mod reserve;
 mod table;
+mod templates;
 mod unanswered;
 
 use std::collections::BTreeSet;
@@ -33,13 +36,14 @@ use futures::future::join_all;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
-    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
-    Page, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
+    InstanceBounds, LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
+    Limiter, OpenLease, Page, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
 };
 
 use self::capacity::{AdminState, Attempt};
 use self::cluster_time::{ClusterTime, time_query};
 use self::codes::lease_data;
+use self::due_instances::DueInstances;
 use self::expiry_probe::ExpiryProbe;
 use self::lease::{FEW_LEASE_ROWS_MAX, LEASE_ROWS_MAX, LeaseLookup};
 use self::lease_cache::LeaseCache;
@@ -71,6 +75,13 @@ pub struct TigerBeetleLimiter<L> {
     admin: tokio::sync::Mutex<AdminState>,
     /// Calendar limits whose next period is needed by reserves that wait for `admin`.
     due_periods: Mutex<BTreeSet<LimitKey>>,
+    /// Instances that reserves need which wait for `checking`.
+    due_instances: Mutex<DueInstances>,
+    /// Held by the reserve that checks instances.
+    checking: tokio::sync::Mutex<()>,
+    instance_bounds: InstanceBounds,
+    /// The last instance that a tick looked at; `None` if it was the last of all.
+    last_walked: Mutex<Option<LimitKey>>,
     drift: Mutex<DefinitionDrift>,
     probe: Mutex<ExpiryProbe>,
     /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
@@ -93,6 +104,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             random: Mutex::new(random),
             admin: tokio::sync::Mutex::default(),
             due_periods: Mutex::default(),
+            due_instances: Mutex::default(),
+            checking: tokio::sync::Mutex::default(),
+            instance_bounds: InstanceBounds::new(
+                options.instances_max,
+                options.new_instances_per_second_max,
+            ),
+            last_walked: Mutex::default(),
             drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
@@ -107,17 +125,32 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self.ledger
     }
 
-    /// A page of the limits that are listed.
+    /// A page of the limits that are listed. Of a template, the instances that this server knows.
     ///
     /// # Errors
     /// As for [`Backend::states`].
     pub async fn states_where(
         &self,
         page: &Page,
-        is_listed: impl Fn(&LimitKey) -> bool + Send,
+        is_listed: impl Fn(&LimitKey) -> bool + Send + Sync,
     ) -> Result<Vec<LimitState>, StateError> {
-        let limits = self.read_table().page(page, is_listed);
-        Ok(self.states_of(&limits).await?)
+        if page.template.is_some() {
+            return Ok(self.instance_states(page, is_listed).await?);
+        }
+        let (limits, templates) = {
+            let (now, table) = (self.cluster_now(), self.read_table());
+            let is_on_page =
+                |template: &&Limit| page.has(&template.key) && is_listed(&template.key);
+            let templates = table.templates.all().iter().filter(is_on_page);
+            let templates: Vec<_> =
+                templates.map(|template| table.templates.counted().state(now, template)).collect();
+            (table.page(page, &is_listed), templates)
+        };
+        let mut states = self.states_of(&limits).await?;
+        states.extend(templates);
+        states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
+        states.truncate(page.count_max.unwrap_or(usize::MAX));
+        Ok(states)
     }
 
     /// Reads a lease from its transfers, so that any server can complete it (`TB-04`).
@@ -223,11 +256,19 @@ impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
         Ok(())
     }
 
+    /// A key that only a template matches has the state of its instance, or of a new one.
     async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
-        let Some(limit) = self.read_table().get(key).cloned() else {
-            return Ok(None);
+        let limit = {
+            let table = self.read_table();
+            if let Some(template) = table.templates.all().get(key) {
+                return Ok(Some(table.templates.counted().state(self.cluster_now(), template)));
+            }
+            table.resolve(key)
         };
-        Ok(self.states_of(&[limit]).await?.pop())
+        match limit {
+            Some(limit) => Ok(self.states_of(&[limit]).await?.pop()),
+            None => Ok(None),
+        }
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {

@@ -54,4 +54,7 @@ pub use request::{
     ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, REQUIREMENTS_MAX,
     RequestError, Requirement, Requirements, ReserveRequest,
 };
-pub use template::{TEMPLATES_MAX, Templates};
+pub use template::{
+    CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,
+    TEMPLATES_MAX, Templates, check_new_key,
+};

@@ -334,11 +334,7 @@ impl MemoryLimiter {
 
     /// The number of these limits for each template, sorted by key.
     pub fn instances_by_template(&self) -> Vec<(LimitKey, usize)> {
-        let templates = self.state.instances.templates();
-        let counts = templates.instance_counts().map(|(key, count)| (key.clone(), count));
-        let mut counts: Vec<_> = counts.collect();
-        counts.sort_unstable();
-        counts
+        self.state.instances.templates().instance_counts()
     }
 
     /// The key of the template that governs a key which is not defined itself.

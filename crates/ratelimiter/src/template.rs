@@ -1,8 +1,14 @@
 //! Templates: definitions from which limits are made for keys that nobody listed.
 
+mod instances;
+
 use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
+
+pub use self::instances::{
+    CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,
+};
 
 /// The most templates there may be: the first reserve of a key looks at all of them.
 pub const TEMPLATES_MAX: usize = 1_000;
@@ -24,7 +30,8 @@ pub const TEMPLATES_MAX: usize = 1_000;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Templates {
-    /// Sorted by [`KeyPattern::cmp_specificity`]; the key of each is its pattern. At most [`TEMPLATES_MAX`].
+    /// Sorted by [`KeyPattern::cmp_specificity`]; the key of each is its pattern. At most [`TEMPLATES_MAX`], and for a moment more
+    /// while a changed registry is restored.
     sorted: Vec<(KeyPattern, Limit)>,
 }
 
@@ -54,16 +61,19 @@ impl Templates {
     /// # Errors
     /// The key is no pattern, or has neither `*` nor `**`; or there are [`TEMPLATES_MAX`] others.
     pub fn put(&mut self, template: Limit) -> Result<(), DefineError> {
+        self.check_count(usize::from(self.get(&template.key).is_none()))?;
+        self.restore(template)
+    }
+
+    /// The same, however many there are: a registry has checked that.
+    pub(crate) fn restore(&mut self, template: Limit) -> Result<(), DefineError> {
         let pattern = pattern_of(&template.key)?;
         if !template.key.is_template() {
             return Err(invalid(&template.key, "a template needs a `*` or `**`"));
         }
         match self.sorted.binary_search_by(|(other, _)| other.cmp_specificity(&pattern)) {
             Ok(at) => self.sorted[at].1 = template,
-            Err(at) => {
-                self.check_count(1)?;
-                self.sorted.insert(at, (pattern, template));
-            }
+            Err(at) => self.sorted.insert(at, (pattern, template)),
         }
         Ok(())
     }
@@ -100,7 +110,10 @@ pub(crate) fn instance_of(template: &Limit, key: &LimitKey) -> Limit {
 
 /// Checks the key of a new definition: a `*` in it must be a whole segment of a pattern. Limits of the first edition may have
 /// others.
-pub(crate) fn check_new_key(key: &LimitKey) -> Result<(), DefineError> {
+///
+/// # Errors
+/// The key has another `*`.
+pub fn check_new_key(key: &LimitKey) -> Result<(), DefineError> {
     pattern_of(key).map(drop)
 }
 

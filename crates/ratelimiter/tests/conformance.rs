@@ -59,6 +59,7 @@ impl Fixture for InMemory {
             forgets_after,
             remembers_at_most: Ok(REMEMBER_MAX),
             templates: Ok(()),
+            replaces_limits: Ok(()),
             instances_at_most,
             new_instances_per_second: Ok(NEW_INSTANCES_MAX),
             keeps_definitions: Err("the state ends with the process"),

@@ -17,7 +17,7 @@ use ratelimiter_tigerbeetle::ledger::{Ledger, SessionProblem};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetleLimiter};
 
 pub use self::metrics::ClusterMetrics;
-use crate::config::TigerBeetleConfig;
+use crate::config::{Config, TigerBeetleConfig};
 use crate::hosted::{HostedBackend, NotReady};
 use crate::metrics::Text;
 use crate::runtime::Runtime;
@@ -46,13 +46,16 @@ pub trait HostedLedger: Ledger {
 /// The operating system starts no more threads.
 ///
 /// # Panics
-/// The settings are invalid; those of a [`Config`](crate::config::Config) never are.
-pub fn open(config: &TigerBeetleConfig, hints: HintPolicy) -> io::Result<HostedTigerBeetle> {
-    let cluster = checked(config).expect("a config that exists is valid");
+/// The settings are invalid; those of a [`Config`] that was read never are.
+pub fn open(config: &Config, hints: HintPolicy) -> io::Result<HostedTigerBeetle> {
+    let Config { tigerbeetle, registry, .. } = config;
+    let cluster = checked(tigerbeetle).expect("a config that exists is valid");
     let options = LimiterOptions {
         hints,
-        leases_cached_max: as_usize(config.leases_cached_max),
-        expiry_lag_max: Duration::from_millis(config.expiry_lag_max_ms),
+        leases_cached_max: as_usize(tigerbeetle.leases_cached_max),
+        expiry_lag_max: Duration::from_millis(tigerbeetle.expiry_lag_max_ms),
+        instances_max: as_usize(registry.instances_max),
+        new_instances_per_second_max: as_usize(registry.new_instances_per_second_max),
         ..LimiterOptions::default()
     };
     let ledger = ClusterLedger::open(cluster, ClusterMetrics::default())?;
@@ -132,6 +135,14 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
 
     fn open_leases(&self) -> Option<u64> {
         None
+    }
+
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        Self::metrics_key(self, key)
+    }
+
+    fn instances(&self) -> Vec<(LimitKey, usize)> {
+        self.instances_by_template()
     }
 
     fn write_metrics(&self, text: &mut String) {

@@ -22,7 +22,7 @@ use crate::table::Table;
 use crate::threshold::Threshold;
 use crate::workload::{LIMITS_PER_CALL, PreparedLimiter};
 
-pub(crate) const THRESHOLDS: [Threshold; 10] = [
+pub(crate) const THRESHOLDS: [Threshold; 11] = [
     Threshold::at_most(
         "reserve(4) + complete, 1 million leases remembered, IDs in no order, × growing IDs",
         1.5,
@@ -39,10 +39,13 @@ pub(crate) const THRESHOLDS: [Threshold; 10] = [
     Threshold::at_most("3 million calls in a day, MiB for windows of a day", 60.0),
     Threshold::at_most("the same, 6 million calls, MiB", 60.0),
     Threshold::at_most("peak memory of a second burst of a million leases, × the first", 1.1),
+    Threshold::at_most("reserve(4) + complete on limits made from templates, × defined ones", 1.2),
 ];
 
 const UNORDERED: &str = "IDs in no order";
 const GROWING: &str = "growing IDs";
+const FROM_TEMPLATES: &str = "limits made from templates";
+const DEFINED: &str = "defined limits";
 const LAPSE: &str = "leases lapse";
 const COMPLETE: &str = "leases are completed";
 const CONTROL: &str = "without a limiter";
@@ -78,8 +81,20 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let [unused, used] = idle_limits(sizes, progress);
     let [day, busy_day] = day_windows(sizes, progress);
     let (second_burst, after_burst) = bursts(sizes, progress);
-    let cases =
-        [lease_ids, stalls, completed, open, half, unused, used, day, busy_day, second_burst];
+    let templates = templates(sizes, progress);
+    let cases = [
+        lease_ids,
+        stalls,
+        completed,
+        open,
+        half,
+        unused,
+        used,
+        day,
+        busy_day,
+        second_burst,
+        templates,
+    ];
     let mut section = Section::default();
     section.text(describe(sizes));
     section.thresholds = Threshold::measured(THRESHOLDS, cases.each_ref().map(|c| c.measured));
@@ -145,7 +160,9 @@ fn describe(sizes: Sizes) -> String {
          - Idle limits: processor time of a process that does nothing else for {idle_for} s.\n\
          - Windows of a day: resident memory after completed calls to a model with three rolling limits and a concurrency limit. The same calls on \
          windows of a second show what the remembered leases take; the difference is measured.\n\
-         - Bursts: resident memory. The second burst begins when the leases of the first are completed and forgotten.",
+         - Bursts: resident memory. The second burst begins when the leases of the first are completed and forgotten.\n\
+         - Templates: calls to {} models, whose limits exist already.",
+        count(MODELS),
         count(MODELS)
     )
 }
@@ -167,6 +184,24 @@ fn lease_ids(sizes: Sizes, progress: &Progress) -> Case {
     let nanos = |name| format!("{} ns", rounds.summary(name, itself));
     let measured = rounds.ratio(UNORDERED, GROWING, itself);
     Case { bad: nanos(UNORDERED), good: nanos(GROWING), measured }
+}
+
+fn templates(sizes: Sizes, progress: &Progress) -> Case {
+    let Sizes { remembered, operations, rounds, .. } = sizes;
+    let models = MODELS.min(remembered);
+    let mut comparison = Comparison::new();
+    let limiters = [
+        (FROM_TEMPLATES, PreparedLimiter::from_templates(models)),
+        (DEFINED, PreparedLimiter::new(models)),
+    ];
+    for (name, mut limiter) in limiters {
+        (0..models).for_each(|n| limiter.reserve_and_complete(n));
+        comparison.add(name, move || nanos_each(operations, |n| limiter.reserve_and_complete(n)));
+    }
+    let rounds = comparison.run(rounds, progress, "templates");
+    let nanos = |name| format!("{} ns", rounds.summary(name, itself));
+    let measured = rounds.ratio(FROM_TEMPLATES, DEFINED, itself);
+    Case { bad: nanos(FROM_TEMPLATES), good: nanos(DEFINED), measured }
 }
 
 fn stalls(sizes: Sizes, progress: &Progress) -> Case {

@@ -116,6 +116,25 @@ impl PreparedLimiter {
         Self::with(model_count, unswept(), usual_limits())
     }
 
+    /// The limits of all models are made from four templates when they are used first.
+    pub(crate) fn from_templates(model_count: usize) -> Self {
+        let options = MemoryOptions { new_instances_per_second_max: usize::MAX, ..unswept() };
+        let first = models(model_count)[0];
+        let templates = |model| {
+            let mut limits = if model == first { usual_limits()(model) } else { Vec::new() };
+            for limit in &mut limits {
+                // `global:llm:openai:*:rpm`, `tenant:*:llm:daily_tokens`
+                let suffix = format!("-{model}");
+                let segments = limit.key.as_str().split(':');
+                let wild = |text: &str| if text.ends_with(&suffix) { "*" } else { text }.to_owned();
+                let segments: Vec<_> = segments.map(wild).collect();
+                limit.key = LimitKey::new(segments.join(":")).expect("a valid key");
+            }
+            limits
+        };
+        Self::with(model_count, options, templates)
+    }
+
     /// The only concurrency slot of each model is taken.
     pub(crate) fn full(model_count: usize) -> Self {
         let usual_limits = usual_limits();

@@ -81,6 +81,9 @@ pub struct Capabilities {
     pub remembers_at_most: Result<usize, &'static str>,
     /// Limits are made from templates (`TPL-01`).
     pub templates: Result<(), &'static str>,
+    /// A limit that is deleted, or made from a template and replaced, leaves nothing to the next one of
+    /// its key: no units in use, no period.
+    pub replaces_limits: Result<(), &'static str>,
     /// The most limits that are made from templates, if a test can exceed it (`TPL-07`).
     pub instances_at_most: Result<usize, &'static str>,
     /// The most that are made in a second, if a test can exceed it (`TPL-07`).
@@ -114,6 +117,8 @@ pub enum Capability {
     RemembersAtMost,
     /// [`Capabilities::templates`]
     Templates,
+    /// [`Capabilities::replaces_limits`]
+    ReplacesLimits,
     /// [`Capabilities::instances_at_most`]
     InstancesAtMost,
     /// [`Capabilities::new_instances_per_second`]
@@ -139,6 +144,7 @@ impl Capabilities {
             Capability::ForgetsAfter => self.forgets_after.err(),
             Capability::RemembersAtMost => self.remembers_at_most.err(),
             Capability::Templates => self.templates.err(),
+            Capability::ReplacesLimits => self.replaces_limits.err(),
             Capability::InstancesAtMost => self.instances_at_most.err(),
             Capability::NewInstancesPerSecond => self.new_instances_per_second.err(),
             Capability::KeepsDefinitions => self.keeps_definitions.err(),

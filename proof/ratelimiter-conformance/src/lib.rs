@@ -34,6 +34,7 @@
 //!             forgets_after: Ok(Duration::from_secs(600)),
 //!             remembers_at_most: Err("the bound of a million is not worth reaching here"),
 //!             templates: Ok(()),
+//!             replaces_limits: Ok(()),
 //!             instances_at_most: Err("the bound of a million is not worth reaching here"),
 //!             new_instances_per_second: Err("nor is that of a thousand a second"),
 //!             keeps_definitions: Err("its state is gone with the process"),

@@ -113,6 +113,7 @@ impl Fixture for RunningClockFixture {
             forgets_after: Err("nothing is forgotten"),
             remembers_at_most: Err("nothing is forgotten"),
             templates: Ok(()),
+            replaces_limits: Ok(()),
             instances_at_most: Err("the bound of a million is not worth reaching here"),
             new_instances_per_second: Err("a thousand a second is not worth reaching here"),
             keeps_definitions: Err("nothing is written down"),

@@ -134,6 +134,18 @@ flaws! {
         "every limit in shadow mode is named",
     EnforcesLate in Memory within 20 breaks AdmitsWhatFits:
         "a limit that is to enforce admits while it is over its capacity",
+    ForgetsUseWhenDefined in Memory within 20 breaks HeldAsPromised | NeverAboveCapacity:
+        "an instance forgets its use when a definition takes over",
+    KeepsInstancesLarge in Memory within 50 breaks AdmitsWhatFits | ShadowDenialsNamed | ProgressResumes:
+        "a decrease of a template does not reach its instances",
+    DropsInstancesWithTemplate in Memory within 50 breaks HeldAsPromised | NeverAboveCapacity:
+        "an instance of a deleted template forgets its use when another template governs it",
+    NeverDropsInstances in Memory within 20 breaks IdleInstancesGo:
+        "an idle instance is never dropped",
+    IgnoresInstanceBounds in Memory within 50 breaks InstancesBounded:
+        "there are more instances than there may be",
+    DeniesInstancesEarly in Memory within 50 breaks AnswersHaveReasons:
+        "an instance is denied before the bound is reached",
     HandsOutTwice in Coordination within 20 breaks HeldByOne | DeliveredAsOne:
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:

@@ -33,6 +33,10 @@ pub enum Invariant {
     ResetsOnSchedule,
     /// `CAL-03`
     HintsReachTheReset,
+    /// `TPL-07`
+    InstancesBounded,
+    /// `TPL-05`
+    IdleInstancesGo,
     /// `DEF-08`
     DefinitionsKept,
     /// `COM-03`
@@ -114,6 +118,8 @@ impl Invariant {
                 "a period ends when it must, a new schedule begins with the next"
             }
             Self::HintsReachTheReset => "the hint of a calendar limit is the time to its reset",
+            Self::InstancesBounded => "there are only as many instances as there may be",
+            Self::IdleInstancesGo => "an instance goes when it holds and owes nothing",
             Self::DefinitionsKept => "the limits file has what was answered",
             Self::DebtAsUsed => "debt is what was used without room, once",
             Self::FirstCompleteStands => "the first complete of a lease stands, for all its limits",

@@ -162,11 +162,10 @@ impl InMemory {
             return Answer::Swept { open_count, past_count };
         }
         let mut answer = pin!(play(&self.limiter, &step.call));
-        // The memory backend never waits; it only yields.
+        // The memory backend waits for nothing; it only lets other tasks run.
         loop {
-            if let Poll::Ready(answer) =
-                answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-            {
+            let polled = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            if let Poll::Ready(answer) = polled {
                 return answer;
             }
         }

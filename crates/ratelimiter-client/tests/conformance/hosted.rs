@@ -82,6 +82,7 @@ pub(crate) fn capabilities_in_memory() -> Capabilities {
         forgets_after: Ok(Duration::from_secs(600)),
         remembers_at_most: Err("the bound of a million is not worth reaching here"),
         templates: Ok(()),
+        replaces_limits: Ok(()),
         instances_at_most: Err("the bound of a million is not worth reaching here"),
         new_instances_per_second: Err("a thousand a second is not worth reaching here"),
         keeps_definitions: Err("the state is gone with the process"),

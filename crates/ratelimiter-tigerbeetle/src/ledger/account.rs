@@ -39,6 +39,22 @@ pub struct Balances {
     pub credits_posted: u128,
 }
 
+impl NewAccount {
+    /// The account as it is when it was created at `timestamp`.
+    pub fn row(&self, timestamp: Timestamp) -> AccountRow {
+        let Self { id, code, debits_must_not_exceed_credits, user_data } = *self;
+        AccountRow {
+            id,
+            code,
+            debits_must_not_exceed_credits,
+            closed: false,
+            balances: Balances::default(),
+            user_data,
+            timestamp,
+        }
+    }
+}
+
 /// An account as the ledger stores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccountRow {

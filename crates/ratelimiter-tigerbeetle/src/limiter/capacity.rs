@@ -7,28 +7,31 @@
 mod batch;
 mod plan;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use futures::future::try_join;
 use ratelimiter::{
-    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitMode, LimitStatus, RegisteredLimit,
-    Unanswered,
+    DefineError, DeleteError, KeyPattern, Limit, LimitKey, LimitKind, LimitStatus, RegisteredLimit,
+    Unanswered, check_new_key,
 };
 
-use self::plan::{
-    AccountGoal, CapacityOutcome, CapacityStep, CapacityTarget, ChangeReply, LateRequests,
-};
-pub(super) use self::plan::{Attempt, Version};
+use self::plan::{AccountGoal, CapacityStep, CapacityTarget, ChangeReply, LateRequests};
+pub(super) use self::plan::{Attempt, CapacityOutcome, Version};
 use super::TigerBeetleLimiter;
-use super::accounts::AccountsOf;
+use super::accounts::decreasing_from;
 use super::periods::AccountRequest;
-use super::table::{KnownLimit, LimitAccount};
+use super::table::{KnownLimit, LimitAccount, requested};
 use super::unanswered::{RETRY_AFTER, unexpected_status};
-use crate::ledger::{Ledger, WorkItem};
+use crate::ids;
+use crate::ledger::{AccountId, AccountRow, Ledger, WorkItem};
 
 /// The most attempts at a change when others change the same account. One of them succeeds each
 /// time, so this many would have to compete.
 pub(super) const CHANGE_ATTEMPTS_MAX: usize = 64;
+
+/// One tick tries so many decreases, so that its other work goes on; the ticks cycle through all.
+const DECREASES_AT_ONCE: usize = 4_000;
 
 /// State for changes of limits and the tick.
 #[derive(Debug, Default)]
@@ -36,6 +39,8 @@ pub(super) struct AdminState {
     /// Limits whose last change was not answered, so that it may still arrive. The next tick
     /// invalidates such a late request.
     pub(super) uncertain: BTreeSet<LimitKey>,
+    /// The last decrease that a tick tried; `None` if it was the last of all.
+    last_decrease: Option<LimitKey>,
 }
 
 /// A chain to send.
@@ -48,18 +53,10 @@ struct CapacityChange {
     is_change: bool,
 }
 
+type AccountRows = HashMap<AccountId, AccountRow>;
+
 /// The outcome of a goal; `None` while it is unknown.
 type Outcome = Option<Result<CapacityOutcome, Unanswered>>;
-
-fn refuse_templates<'a>(mut limits: impl Iterator<Item = &'a Limit>) -> Result<(), DefineError> {
-    match limits.find(|limit| limit.key.is_template()) {
-        Some(Limit { key, .. }) => {
-            let reason = "the TigerBeetle backend has no templates".to_owned();
-            Err(DefineError::InvalidKey { key: key.clone(), reason })
-        }
-        None => Ok(()),
-    }
-}
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Whether a decrease of the limit waits for units to return; `None` if the limit is not
@@ -68,14 +65,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         self.read_table().get(key).map(|limit| limit.registered.waits())
     }
 
-    /// Defines all limits or none (`OPS-03`).
+    /// Defines all limits and templates or none (`OPS-03`).
     pub(super) async fn define_limits(
         &self,
         limits: Vec<Limit>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
-        refuse_templates(limits.iter())?;
+        let keys: Vec<_> = limits.iter().map(|limit| limit.key.clone()).collect();
+        let (limits, templates): (Vec<_>, Vec<_>) =
+            limits.into_iter().partition(|limit| !limit.key.is_template());
         let mut admin = self.admin.lock().await;
+        self.read_table().templates.counted().check_all(templates.iter())?;
         let requests = self.requests_of(&limits)?;
+        self.check_instances_of_other_kinds(&limits).await?;
         let accounts = self.current_accounts(&requests).await?;
         let goals = self.goals_of(&admin, &limits, &accounts);
         let outcomes = self.apply_all(&mut admin, goals).await;
@@ -89,26 +90,80 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let registered = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let statuses = registered.iter().map(|registered| registered.status).collect();
-        let mut table = self.write_table();
-        for (registered, account) in registered.into_iter().zip(accounts) {
-            table.put(registered, account);
+        {
+            let mut table = self.write_table();
+            for (registered, account) in registered.into_iter().zip(accounts) {
+                table.put(registered, account);
+            }
+            for template in &templates {
+                table.templates.put(template.clone()).expect("it was checked");
+            }
         }
-        Ok(statuses)
+        Ok(in_order(&keys, statuses, &templates))
+    }
+
+    /// A definition takes the instance of its key over, with what is reserved (`TPL-03`). If the
+    /// template is of another kind, nothing may be reserved or owed.
+    async fn check_instances_of_other_kinds(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        let others: Vec<(&LimitKey, LimitKind)> = {
+            let table = self.read_table();
+            let instance_of_other_kind = |limit: &Limit| {
+                let known = table.get(&limit.key);
+                let is_defined = known.is_some_and(|known| known.mark().is_none());
+                let instance = table.definition_of(&limit.key).filter(|_| !is_defined)?;
+                Some(instance.kind).filter(|is| !is.is_same_kind(limit.kind))
+            };
+            let of_other_kind = limits
+                .iter()
+                .filter_map(|limit| Some((&limit.key, instance_of_other_kind(limit)?)));
+            of_other_kind.collect()
+        };
+        let keys: Vec<_> = others.iter().map(|(key, _)| LimitKey::clone(key)).collect();
+        let periods = self.announced_accounts(&keys).await?;
+        let used_by = |(key, is): &(&LimitKey, LimitKind), period: Option<LimitAccount>| match is {
+            LimitKind::Calendar { .. } => period.map(|account| account.id),
+            LimitKind::Rolling { .. } | LimitKind::Concurrency { .. } => {
+                Some(ids::limit_account(key))
+            }
+        };
+        let accounts = others.iter().zip(periods).map(|(other, period)| used_by(other, period));
+        let accounts: Vec<_> = accounts.collect();
+        let debts = keys.iter().map(ids::debt_account);
+        let rows = self.rows_of(accounts.iter().copied().flatten().chain(debts).collect()).await?;
+        let is_used = |account: AccountId| {
+            rows.get(&account).is_some_and(|row| row.balances.debits_pending > 0)
+        };
+        let owes = |key: &LimitKey| {
+            let row = rows.get(&ids::debt_account(key));
+            row.is_some_and(|row| row.balances.debits_posted > row.balances.credits_posted)
+        };
+        for ((key, is), account) in others.into_iter().zip(accounts) {
+            if account.is_some_and(is_used) || owes(key) {
+                return Err(DefineError::KindConflict { key: key.clone(), is: is.name() });
+            }
+        }
+        Ok(())
     }
 
     /// Asks for the accounts of definitions. A period that nobody has announced yet ends by the
     /// definition that is known here: a new schedule applies from the next reset.
     ///
     /// # Errors
-    /// A limit has another kind here.
+    /// A limit has another kind here, or its key is new and has a `*` that is not a whole segment.
     fn requests_of(&self, limits: &[Limit]) -> Result<Vec<AccountRequest>, DefineError> {
         let table = self.read_table();
         let request = |limit: &Limit| match table.get(&limit.key) {
-            Some(known) => {
+            Some(known) if known.mark().is_none() => {
                 known.registered.redefined(limit.clone())?;
                 Ok(known.account_request())
             }
-            None => Ok(AccountRequest { key: limit.key.clone(), kind: limit.kind }),
+            Some(known) if known.registered.limit.kind.is_same_kind(limit.kind) => {
+                Ok(known.account_request())
+            }
+            _ => {
+                check_new_key(&limit.key)?;
+                Ok(AccountRequest::of(limit))
+            }
         };
         limits.iter().map(request).collect()
     }
@@ -123,20 +178,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let table = self.read_table();
         let goal = |(limit, account): (&Limit, &LimitAccount)| {
             // Another server may have tried to define a limit that is new here.
-            let is_uncertain =
-                table.get(&limit.key).is_none() || admin.uncertain.contains(&limit.key);
-            let target = CapacityTarget::Set { to: limit.ceiling() };
-            goal(&limit.key, *account, target, is_uncertain)
+            let is_defined = table.get(&limit.key).is_some_and(|limit| limit.mark().is_none());
+            let is_uncertain = !is_defined || admin.uncertain.contains(&limit.key);
+            definition_goal(limit, *account, is_uncertain)
         };
         limits.iter().zip(accounts).map(goal).collect()
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {
         let _turn = self.admin.lock().await;
-        if self.write_table().remove(key) {
-            return Ok(());
-        }
-        Err(DeleteError::UnknownKey { key: key.clone() })
+        let mut table = self.write_table();
+        let is_deleted =
+            if key.is_template() { table.templates.remove(key) } else { table.remove(key) };
+        if is_deleted { Ok(()) } else { Err(DeleteError::UnknownKey { key: key.clone() }) }
     }
 
     /// As [`restore_all`](Self::restore_all), for one limit without an unconfirmed change.
@@ -153,28 +207,44 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     ///
     /// `unconfirmed` are the limits whose last change was begun and not confirmed, perhaps by a
     /// process that has ended. The change may still be in flight, and is invalidated. They need not
-    /// be among `limits`.
+    /// be among `limits`. That of a template may reach any instance: each one is checked before its
+    /// next reserve.
     ///
     /// # Errors
-    /// The cluster did not answer for at least one of them, which is then unchanged here; or one is a template.
+    /// The cluster did not answer for at least one of them, which is then unchanged here.
     pub async fn restore_all(
         &self,
         limits: Vec<RegisteredLimit>,
         unconfirmed: &BTreeSet<LimitKey>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
-        refuse_templates(limits.iter().map(|registered| &registered.limit))?;
+        let keys: Vec<_> = limits.iter().map(|registered| registered.limit.key.clone()).collect();
+        let (limits, templates): (Vec<_>, Vec<_>) =
+            limits.into_iter().partition(|registered| !registered.limit.key.is_template());
+        let templates: Vec<Limit> = templates.into_iter().map(|template| template.limit).collect();
+        let statuses = self.restore_limits(limits, &templates, unconfirmed).await?;
+        Ok(in_order(&keys, statuses, &templates))
+    }
+
+    /// Restores limits and, in the table, templates.
+    async fn restore_limits(
+        &self,
+        limits: Vec<RegisteredLimit>,
+        templates: &[Limit],
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<Vec<LimitStatus>, DefineError> {
         let mut admin = self.admin.lock().await;
+        self.restore_templates(templates, unconfirmed)?;
         let accounts = self.current_accounts(&self.requests_to_restore(&limits)).await?;
         let is_uncertain =
             |key: &LimitKey| unconfirmed.contains(key) || admin.uncertain.contains(key);
         let mut goals: Vec<AccountGoal> = Vec::with_capacity(limits.len());
         for (registered, account) in limits.iter().zip(&accounts) {
             let key = &registered.limit.key;
-            let target = CapacityTarget::Set { to: funding(registered) };
-            goals.push(goal(key, *account, target, is_uncertain(key)));
+            goals.push(definition_goal(&requested(registered), *account, is_uncertain(key)));
         }
         let given: BTreeSet<&LimitKey> = limits.iter().map(|limit| &limit.limit.key).collect();
-        let others = unconfirmed.iter().filter(|key| !given.contains(key));
+        // A template has no account.
+        let others = unconfirmed.iter().filter(|key| !given.contains(key) && !key.is_template());
         goals.extend(self.goals_of_uncertain(others.cloned().collect()).await?);
         let outcomes = self.apply_all(&mut admin, goals).await;
         let not_invalidated =
@@ -182,7 +252,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let mut statuses: Result<_, DefineError> = Ok(Vec::with_capacity(limits.len()));
         let mut table = self.write_table();
         for ((registered, account), outcome) in limits.into_iter().zip(accounts).zip(outcomes) {
-            let limit = Limit { capacity: registered.target(), ..registered.limit };
+            let limit = requested(&registered);
             match outcome.and_then(|outcome| registered_as(limit, outcome)) {
                 Ok(registered) => {
                     if let Ok(statuses) = &mut statuses {
@@ -199,6 +269,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
     }
 
+    /// Puts registered templates into the table. Changes of the `unconfirmed` limits may arrive late,
+    /// also at instances.
+    ///
+    /// # Errors
+    /// The key of a template is no pattern.
+    fn restore_templates(
+        &self,
+        templates: &[Limit],
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<(), DefineError> {
+        let now = self.options.clock.now();
+        let mut table = self.write_table();
+        for template in templates {
+            table.templates.put(template.clone())?;
+        }
+        for key in unconfirmed {
+            match KeyPattern::new(key) {
+                Ok(pattern) if key.is_template() => table.templates.note_late_change(pattern, now),
+                _ => table.set_unchecked(key),
+            }
+        }
+        Ok(())
+    }
+
     /// Asks for the accounts of limits to restore. As in [`requests_of`](Self::requests_of), but the
     /// limit may have been deleted and defined again with another kind, elsewhere.
     fn requests_to_restore(&self, limits: &[RegisteredLimit]) -> Vec<AccountRequest> {
@@ -207,35 +301,33 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             let known = table.get(&limit.key).map(|known| known.account_request());
             known
                 .filter(|known| known.kind.is_same_kind(limit.kind))
-                .unwrap_or_else(|| AccountRequest { key: limit.key.clone(), kind: limit.kind })
+                .unwrap_or_else(|| AccountRequest::of(limit))
         };
         limits.iter().map(request).collect()
     }
 
-    /// The goals of limits whose last change is uncertain. Of one that is not defined here the kind is
+    /// The goals of limits whose last change is uncertain. Of one that nothing governs here the kind is
     /// not known: its account that lasts and that of its period in course may change, if there are
     /// any. An account whose period has ended may, too, and nothing depends on it.
     async fn goals_of_uncertain(
         &self,
         keys: Vec<LimitKey>,
     ) -> Result<Vec<AccountGoal>, Unanswered> {
-        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        let (mut governed, mut unknown) = (Vec::new(), Vec::new());
         {
             let table = self.read_table();
             for key in keys {
-                match table.get(&key) {
-                    Some(limit) => known.push(Arc::clone(limit)),
+                match table.target_of(&key) {
+                    Some(limit) => governed.push(limit),
                     None => unknown.push(key),
                 }
             }
         }
-        let requests: Vec<_> = known.iter().map(|limit| limit.account_request()).collect();
+        let requests: Vec<_> = governed.iter().map(AccountRequest::of).collect();
         let accounts = self.current_accounts(&requests).await?;
-        let known = known.iter().zip(accounts).map(|(limit, account)| {
-            let target = CapacityTarget::Set { to: funding(&limit.registered) };
-            goal(limit.key(), account, target, true)
-        });
-        let mut goals: Vec<AccountGoal> = known.collect();
+        let governed = governed.iter().zip(accounts);
+        let governed = governed.map(|(limit, account)| definition_goal(limit, account, true));
+        let mut goals: Vec<AccountGoal> = governed.collect();
         let accounts = self.announced_accounts(&unknown).await?;
         for (key, period) in unknown.iter().zip(accounts) {
             let accounts = [Some(LimitAccount::lasting(key)), period];
@@ -255,7 +347,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let requests: Vec<_> = limits.iter().map(|limit| limit.account_request()).collect();
         let accounts = self.current_accounts(&requests).await?;
         let goal_of = |(limit, account): (&Arc<KnownLimit>, &LimitAccount)| {
-            let to = funding(&limit.registered);
+            let to = limit.requested().ceiling();
             let target = match limit.is_decreasing() {
                 true => CapacityTarget::Set { to },
                 false => CapacityTarget::Fund { to },
@@ -276,14 +368,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Applies the decreases that have become possible, and restores accounts whose last change was
     /// not answered.
     pub(super) async fn apply_decreases(&self) -> Result<(), Unanswered> {
-        let Ok(mut admin) = self.admin.try_lock() else {
-            return Ok(());
-        };
+        let mut admin = self.admin.lock().await;
         let decreasing: Vec<_> = {
             let table = self.read_table();
-            let decreasing = table.decreasing();
-            decreasing.filter(|limit| !admin.uncertain.contains(limit.key())).cloned().collect()
+            let decreasing = table.decreasing_after(admin.last_decrease.as_ref());
+            let decreasing = decreasing.filter(|limit| {
+                !table.is_outdated(limit) && !admin.uncertain.contains(limit.key())
+            });
+            decreasing.take(DECREASES_AT_ONCE).cloned().collect()
         };
+        let may_be_more = decreasing.len() == DECREASES_AT_ONCE;
+        let last = decreasing.last().filter(|_| may_be_more);
+        admin.last_decrease = last.map(|limit| limit.key().clone());
         if admin.uncertain.is_empty() && decreasing.is_empty() {
             return Ok(());
         }
@@ -291,7 +387,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let requests: Vec<_> = decreasing.iter().map(|limit| limit.account_request()).collect();
         let accounts = self.current_accounts(&requests).await?;
         for (limit, account) in decreasing.iter().zip(accounts) {
-            let target = CapacityTarget::SetIfFree { to: funding(&limit.registered) };
+            let target = CapacityTarget::SetIfFree { to: limit.requested().ceiling() };
             goals.push(goal(limit.key(), account, target, false));
         }
         let outcomes = self.apply_all(&mut admin, goals.clone()).await;
@@ -307,7 +403,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         noted
     }
 
-    /// Updates a limit's status from its account.
+    /// Updates a limit's status from its account. An instance whose template has changed stays as it is
+    /// until it is checked.
     fn record_outcome(
         &self,
         key: &LimitKey,
@@ -315,16 +412,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         outcome: CapacityOutcome,
     ) -> Result<(), Unanswered> {
         let mut table = self.write_table();
-        let Some(known) = table.get(key).cloned() else {
+        let Some(known) = table.get(key).filter(|limit| !table.is_outdated(limit)).cloned() else {
             return Ok(());
         };
-        let capacity = known.registered.target();
-        let limit = Limit { capacity, ..known.registered.limit.clone() };
-        let registered = registered_as(limit, outcome)?;
+        let registered = registered_as(known.requested(), outcome)?;
         let is_change = registered != known.registered;
         let status = registered.status;
         if is_change || account != known.account {
-            table.put(registered, account);
+            table.update(registered, account);
         }
         drop(table);
         if is_change {
@@ -336,14 +431,50 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Brings accounts to their goals, as far as possible; returns one outcome per goal, in order.
     ///
     /// A goal whose chain was not answered stays uncertain.
-    async fn apply_all(
+    pub(super) async fn apply_all(
+        &self,
+        admin: &mut AdminState,
+        goals: Vec<AccountGoal>,
+    ) -> Vec<Result<CapacityOutcome, Unanswered>> {
+        self.apply_all_to(admin, goals, None).await
+    }
+
+    /// The same for instances. The accounts of those that are not known here may well be missing: they
+    /// are created while they are looked up, so that a new one takes two round trips, and one that is
+    /// as it should be takes one.
+    pub(super) async fn create_and_apply_all(
+        &self,
+        admin: &mut AdminState,
+        goals: Vec<AccountGoal>,
+    ) -> Vec<Result<CapacityOutcome, Unanswered>> {
+        let accounts: Vec<_> = {
+            let table = self.read_table();
+            let unknown = goals.iter().filter(|goal| table.get(&goal.key).is_none());
+            unknown.map(AccountGoal::accounts).collect()
+        };
+        let ids = goals.iter().map(|goal| goal.account.id).collect();
+        let found = try_join(self.create_accounts_of(&accounts), self.rows_of(ids)).await;
+        drop(accounts);
+        match found {
+            Ok((created, mut rows)) => {
+                rows.extend(created.into_iter().map(|row| (row.id, row)));
+                self.apply_all_to(admin, goals, Some(rows)).await
+            }
+            Err(unanswered) => vec![Err(unanswered); goals.len()],
+        }
+    }
+
+    /// The same, if `rows` of the accounts were just read: a missing one is read again.
+    async fn apply_all_to(
         &self,
         admin: &mut AdminState,
         mut goals: Vec<AccountGoal>,
+        mut rows: Option<AccountRows>,
     ) -> Vec<Result<CapacityOutcome, Unanswered>> {
         let mut outcomes: Vec<Outcome> = vec![None; goals.len()];
         for _ in 0..CHANGE_ATTEMPTS_MAX {
-            if let Err(unanswered) = self.try_all(admin, &mut goals, &mut outcomes).await {
+            let tried = self.try_all(admin, &mut goals, &mut outcomes, rows.take()).await;
+            if let Err(unanswered) = tried {
                 for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
                     *outcome = Some(Err(unanswered.clone()));
                 }
@@ -374,8 +505,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         admin: &mut AdminState,
         goals: &mut [AccountGoal],
         outcomes: &mut [Outcome],
+        rows: Option<AccountRows>,
     ) -> Result<(), Unanswered> {
-        let changes = self.plan_changes(goals, outcomes).await?;
+        let changes = self.plan_changes(goals, outcomes, rows).await?;
         for changes in batch::parts(changes, self.events_at_once()) {
             // Before the await: this future may be dropped there.
             let goals_of_part = changes.iter().map(|change| &goals[change.goal]);
@@ -414,10 +546,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         goals: &[AccountGoal],
         outcomes: &mut [Outcome],
+        rows: Option<AccountRows>,
     ) -> Result<Vec<CapacityChange>, Unanswered> {
         let open = (0..goals.len()).filter(|at| outcomes[*at].is_none());
         let open: Vec<_> = open.map(|at| (at, goals[at].account.id)).collect();
-        let rows = self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?;
+        let rows = match rows {
+            Some(rows) => rows,
+            None => self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?,
+        };
         let (mut changes, mut missing) = (Vec::new(), Vec::new());
         for (at, account) in open {
             let goal = &goals[at];
@@ -427,10 +563,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     CapacityTarget::Unchanged => outcomes[at] = Some(Ok(CapacityOutcome::Reached)),
                     CapacityTarget::Set { .. }
                     | CapacityTarget::SetIfFree { .. }
-                    | CapacityTarget::Fund { .. } => missing.push(match goal.account.ends_at {
-                        Some(ends_at) => AccountsOf::Period { account, ends_at },
-                        None => AccountsOf::Limit(&goal.key),
-                    }),
+                    | CapacityTarget::Fund { .. } => missing.push(goal.accounts()),
                 }
                 continue;
             };
@@ -451,6 +584,28 @@ fn contention_error(key: &LimitKey) -> Unanswered {
     Unanswered { reason, retry_after: RETRY_AFTER }
 }
 
+/// The goal of a definition. In shadow mode the capacity is whatever can be counted, so that the
+/// ledger refuses nothing (`TB-20`).
+pub(super) fn definition_goal(
+    limit: &Limit,
+    account: LimitAccount,
+    is_uncertain: bool,
+) -> AccountGoal {
+    goal(&limit.key, account, CapacityTarget::Set { to: limit.ceiling() }, is_uncertain)
+}
+
+/// The statuses of limits and of templates, in the order of all their keys.
+fn in_order(keys: &[LimitKey], limits: Vec<LimitStatus>, templates: &[Limit]) -> Vec<LimitStatus> {
+    let mut limits = limits.into_iter();
+    let mut templates =
+        templates.iter().map(|template| RegisteredLimit::in_force(template.clone()).status);
+    let mut status = |key: &LimitKey| match key.is_template() {
+        true => templates.next(),
+        false => limits.next(),
+    };
+    keys.iter().map(|key| status(key).expect("each has a status")).collect()
+}
+
 fn goal(
     key: &LimitKey,
     account: LimitAccount,
@@ -461,26 +616,13 @@ fn goal(
     AccountGoal { key: key.clone(), account, target, late_requests, was_refused: false }
 }
 
-/// The capacity of a limit's account once no decrease waits. In shadow mode it is whatever can be
-/// counted, so that the ledger refuses nothing (`TB-20`).
-fn funding(registered: &RegisteredLimit) -> Capacity {
-    match registered.limit.mode {
-        LimitMode::Enforce => registered.target(),
-        LimitMode::Shadow => registered.limit.ceiling(),
-    }
-}
-
 /// The limit in force, given the outcome at its account.
-fn registered_as(limit: Limit, outcome: CapacityOutcome) -> Result<RegisteredLimit, Unanswered> {
-    let capacity = match outcome {
-        CapacityOutcome::Reached => return Ok(RegisteredLimit::in_force(limit)),
-        CapacityOutcome::Waiting { in_force } => in_force,
-    };
-    let Some(Ok(in_force)) = u64::try_from(capacity).ok().map(Capacity::new) else {
-        let key = &limit.key;
-        let reason = format!("the account of {key} has an impossible capacity of {capacity}");
-        return Err(Unanswered { reason, retry_after: RETRY_AFTER });
-    };
-    let to = limit.capacity;
-    Ok(RegisteredLimit::going_down(Limit { capacity: in_force, ..limit }, to))
+pub(super) fn registered_as(
+    limit: Limit,
+    outcome: CapacityOutcome,
+) -> Result<RegisteredLimit, Unanswered> {
+    match outcome {
+        CapacityOutcome::Reached => Ok(RegisteredLimit::in_force(limit)),
+        CapacityOutcome::Waiting { in_force } => decreasing_from(limit, in_force),
+    }
 }

@@ -57,7 +57,12 @@ impl ClusterTime {
 
 /// A request that only reads the cluster's clock: the refusal carries a timestamp.
 pub(super) fn time_query() -> WorkItem {
-    WorkItem::new().with(id_probe(ids::transfer_at(0, "xfer:time")))
+    WorkItem::new().with(always_refused())
+}
+
+/// A transfer that is refused and changes nothing, not even which IDs are burned.
+pub(super) fn always_refused() -> Transfer {
+    id_probe(ids::transfer_at(0, "xfer:time"))
 }
 
 /// A transfer from an account to itself, which changes nothing. TigerBeetle checks whether its ID

@@ -61,6 +61,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             None => LeaseEnd::Before,
         };
         self.cache.remove(id);
+        self.record_use_of_instances(&lease);
         Ok(end)
     }
 
@@ -87,6 +88,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 ChainReply::Done { created_count } => {
                     self.counters.lease_transfers.add(created_count);
                     self.count_uncovered(&plan);
+                    self.remember_debtors(plan.debtors()).await;
                     return Ok(LeaseEnd::Now);
                 }
                 ChainReply::AlreadyDone => return Ok(LeaseEnd::Before),
@@ -125,11 +127,27 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     fn count_uncovered(&self, plan: &CompletePlan) {
+        let table = self.read_table();
         for (key, units) in plan.uncovered() {
-            if let Some(limit) = self.read_table().get(key) {
-                limit.counts.record_uncovered(*units);
+            match (table.get(key), table.template_of(key)) {
+                (Some(limit), _) => limit.record_uncovered(*units),
+                (None, Some(template)) => {
+                    table.templates.counted().note_uncovered(template, *units);
+                }
+                (None, None) => {}
             }
         }
+    }
+
+    /// An instance that has become idle is soon forgotten.
+    fn record_use_of_instances(&self, lease: &Lease) {
+        let table = self.read_table();
+        if table.instance_count() == 0 {
+            return;
+        }
+        let now = self.options.clock.now();
+        let keys = lease.reservations.iter().filter_map(|held| table.key_of(held.account));
+        keys.filter_map(|key| table.get(key)).for_each(|limit| limit.record_use(now));
     }
 
     async fn version_of(&self, account: AccountId) -> Result<Version, Unanswered> {

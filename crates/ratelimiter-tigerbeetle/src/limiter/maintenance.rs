@@ -34,14 +34,17 @@ pub(super) struct DefinitionDrift {
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
-    /// Periodic maintenance, to be called several times a second: applies decreases that have
-    /// become possible, measures the expiry lag, and compares definitions with accounts. Work that
-    /// the cluster does not answer is retried at the next tick.
+    /// Periodic maintenance, to be called several times a second: makes instances whose callers may
+    /// not stay for it, applies decreases that have become possible, measures the expiry lag, compares
+    /// definitions with accounts, and goes on with the walk over the instances. Work that the cluster
+    /// does not answer is retried at the next tick.
     pub async fn tick(&self) {
+        let made = self.check_due_instances().await;
         let applied = self.apply_decreases().await;
         let probed = self.probe_expiry().await;
         let compared = self.compare_with_accounts().await;
-        for outcome in [applied, probed, compared] {
+        let walked = self.walk_instances().await;
+        for outcome in [made, applied, probed, compared, walked] {
             if let Err(Unanswered { reason, .. }) = outcome {
                 tracing::debug!(%reason, "maintenance is waiting for the cluster");
             }
@@ -135,16 +138,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let cluster_now = self.cluster_now();
         for limit in limits.into_iter().filter(|limit| !limit.account.has_ended(cluster_now)) {
             let version = rows.get(&limit.account.id).map(|row| Version::of(*row));
-            let capacity = u128::from(limit.registered.limit.ceiling().get());
-            let agrees = version.is_some_and(|version| {
-                version.capacity() == capacity && version.is_closed() == limit.is_decreasing()
-            });
-            if agrees {
+            if version.is_some_and(|version| version.agrees_with(&limit)) {
                 drift.differing.remove(limit.key());
             } else if drift.record(limit.key(), now) {
                 let cluster = version.map(|version| version.to_string());
-                let key = limit.key();
-                tracing::warn!(%key, capacity, cluster, "a limit's definition and account disagree");
+                let (key, capacity) = (limit.key(), limit.registered.limit.ceiling());
+                tracing::warn!(%key, %capacity, cluster, "a limit's definition and account disagree");
             }
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ratelimiter::HintPolicy;
 use ratelimiter::clock::{Clock, MonotonicClock};
+use ratelimiter::memory::MemoryOptions;
 
 /// Options of a [`TigerBeetleLimiter`](super::TigerBeetleLimiter).
 #[derive(Clone)]
@@ -20,18 +21,26 @@ pub struct LimiterOptions {
     pub expiry_lag_max: Duration,
     /// How often the lag is measured while there is traffic: one small transfer each time.
     pub probe_every: Duration,
+    /// The most limits made from templates that this server knows (`TPL-07`).
+    pub instances_max: usize,
+    /// The most of them that are new in a second.
+    pub new_instances_per_second_max: usize,
     /// Seed of jitter and attempt IDs. Two limiters on one ledger need different seeds.
     pub seed: u64,
 }
 
 impl Default for LimiterOptions {
     fn default() -> Self {
+        let MemoryOptions { instances_max, new_instances_per_second_max, .. } =
+            MemoryOptions::default();
         Self {
             clock: Arc::new(MonotonicClock::new()),
             hints: HintPolicy::default(),
             leases_cached_max: 100_000,
             expiry_lag_max: Duration::from_secs(10),
             probe_every: Duration::from_secs(5),
+            instances_max,
+            new_instances_per_second_max,
             seed: fastrand::u64(..),
         }
     }

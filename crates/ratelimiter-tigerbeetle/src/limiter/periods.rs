@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use futures::future::try_join;
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{LimitKey, LimitKind, Unanswered};
+use ratelimiter::{Limit, LimitKey, LimitKind, Unanswered};
 
 use super::TigerBeetleLimiter;
 use super::accounts::AccountsOf;
@@ -37,6 +37,16 @@ pub(super) struct AccountRequest {
     pub(super) kind: LimitKind,
 }
 
+impl AccountRequest {
+    /// Asks for the account of a definition.
+    pub(super) fn of(limit: &Limit) -> Self {
+        Self { key: limit.key.clone(), kind: limit.kind }
+    }
+}
+
+/// The account of a limit; `None` while it is not found.
+type FoundAccount = Option<Result<LimitAccount, Unanswered>>;
+
 /// The period after one that has ended.
 struct Announcement {
     /// The index of its limit.
@@ -52,23 +62,34 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         limits: &[AccountRequest],
     ) -> Result<Vec<LimitAccount>, Unanswered> {
+        self.each_current_account(limits).await.into_iter().collect()
+    }
+
+    /// The same, where one may fail and the others not.
+    pub(super) async fn each_current_account(
+        &self,
+        limits: &[AccountRequest],
+    ) -> Vec<Result<LimitAccount, Unanswered>> {
         let mut found = self.known_accounts(limits);
+        let mut otherwise = Unanswered {
+            reason: "too many servers begin periods of the same limits".to_owned(),
+            retry_after: RETRY_AFTER,
+        };
         for _ in 0..ATTEMPTS_MAX {
             if found.iter().all(Option::is_some) {
                 break;
             }
-            self.find_periods(limits, &mut found).await?;
+            if let Err(unanswered) = self.find_periods(limits, &mut found).await {
+                otherwise = unanswered;
+                break;
+            }
         }
-        let accounts: Option<Vec<_>> = found.into_iter().collect();
-        accounts.ok_or_else(|| Unanswered {
-            reason: "too many servers begin periods of the same limits".to_owned(),
-            retry_after: RETRY_AFTER,
-        })
+        found.into_iter().map(|found| found.unwrap_or_else(|| Err(otherwise.clone()))).collect()
     }
 
     /// The accounts that need not be asked for: those that last, and those of periods that are in
     /// course. A successor is announced only after the end.
-    fn known_accounts(&self, limits: &[AccountRequest]) -> Vec<Option<LimitAccount>> {
+    fn known_accounts(&self, limits: &[AccountRequest]) -> Vec<FoundAccount> {
         let (now, table) = (self.cluster_now(), self.read_table());
         let known = |AccountRequest { key, kind }: &AccountRequest| match kind {
             LimitKind::Rolling { .. } | LimitKind::Concurrency { .. } => {
@@ -79,14 +100,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 .map(|limit| limit.account)
                 .filter(|account| account.ends_at.is_some() && !account.has_ended(now)),
         };
-        limits.iter().map(known).collect()
+        limits.iter().map(|limit| known(limit).map(Ok)).collect()
     }
 
     /// Makes one attempt at the accounts that are not found.
     async fn find_periods(
         &self,
         limits: &[AccountRequest],
-        found: &mut [Option<LimitAccount>],
+        found: &mut [FoundAccount],
     ) -> Result<(), Unanswered> {
         let open: Vec<usize> = (0..limits.len()).filter(|at| found[*at].is_none()).collect();
         let ids = open.iter().map(|at| ids::period_end_account(&limits[*at].key)).collect();
@@ -95,12 +116,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         for at in open {
             let AccountRequest { key, kind } = &limits[at];
             let before_ms = match rows.get(&ids::period_end_account(key)) {
-                Some(row) => match end_of(key, row)? {
-                    ends_at if ends_at > now => {
-                        found[at] = Some(LimitAccount::of_period(key, ends_at));
+                Some(row) => match end_of(key, row) {
+                    Ok(ended_at) if ended_at <= now => ended_at.unix_ms(),
+                    in_course => {
+                        let account = |ends_at| LimitAccount::of_period(key, ends_at);
+                        found[at] = Some(in_course.map(account));
                         continue;
                     }
-                    ended_at => ended_at.unix_ms(),
                 },
                 None => {
                     missing.push(AccountsOf::Calendar(key));
@@ -119,10 +141,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         {
             let (key, status) = (&limits[limit].key, result.status);
             if status == TransferStatus::Created {
-                found[limit] = Some(LimitAccount::of_period(key, ends_at));
+                found[limit] = Some(Ok(LimitAccount::of_period(key, ends_at)));
             } else if !status.exists() {
                 tracing::error!(%key, ?status, "a period cannot be announced");
-                return Err(unexpected_status("period", status));
+                found[limit] = Some(Err(unexpected_status("period", status)));
             }
             // Otherwise another server was first: its announcement is read at the next attempt.
         }
@@ -185,7 +207,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let limits: Vec<_> = {
             let (now, table) = (self.cluster_now(), self.read_table());
             let known = due.iter().filter_map(|key| table.get(key));
-            known.filter(|limit| limit.account.has_ended(now)).cloned().collect()
+            let ended = known.filter(|limit| limit.account.has_ended(now));
+            // An instance whose template has changed meanwhile is checked instead.
+            ended.filter(|limit| table.is_ready(limit)).cloned().collect()
         };
         self.fund_periods(&mut admin, &limits).await
     }
@@ -194,7 +218,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 impl KnownLimit {
     /// Asks for its account. The next period ends by its present definition.
     pub(super) fn account_request(&self) -> AccountRequest {
-        AccountRequest { key: self.key().clone(), kind: self.registered.limit.kind }
+        AccountRequest::of(&self.registered.limit)
     }
 }
 

@@ -14,6 +14,7 @@ use ratelimiter::{
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
 use super::TigerBeetleLimiter;
+use super::due_instances::{InstanceClaim, first_error};
 use super::lease::{Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
@@ -22,23 +23,36 @@ use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
 /// Retry hint for a lease that was denied long ago: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// The most times that one reserve begins periods; more than one if a period ends meanwhile.
-const PERIODS_BEGUN_MAX: usize = 4;
+/// The most times that one reserve is planned: again once instances were made or periods have begun,
+/// and if a period ends or an instance is forgotten meanwhile.
+const PLANS_MAX: usize = 6;
 
 /// How a reserve is answered.
-enum ReservePlan {
+pub(super) enum ReservePlan {
     /// Send the chain. The requirements are sorted by key.
     SendChain(Vec<ResolvedRequirement>),
     /// The lease was allowed here. Another server may have completed it, so ask the ledger.
     Replay(Vec<ResolvedRequirement>),
     /// The periods of these calendar limits have ended: begin the next ones, and plan again.
     BeginPeriods(Vec<LimitKey>),
+    /// Templates match some of these keys, and their limits are not ready: make them, and plan again.
+    MakeInstances(Vec<ResolvedRequirement>),
+    /// This is the answer.
+    Answered(Result<Decision, ReserveError>),
     /// The definitions deny a new lease, so only an existing one can be allowed (`RES-06`).
     DeniedByDefinition {
         requirements: Vec<ResolvedRequirement>,
         /// The answer if the lease is unknown.
         otherwise: Result<Decision, ReserveError>,
     },
+}
+
+/// What a reserve needs whose limits are not all ready.
+pub(super) enum NeededInstances<'a> {
+    /// Check these, and plan it again.
+    Check(InstanceClaim<'a>),
+    /// Nothing: this answers it.
+    None(ReservePlan),
 }
 
 /// The ledger's reply to a chain.
@@ -69,24 +83,63 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 self.interpret_reply(request, &requirements, reply).await
             }
             ReservePlan::Replay(requirements) => self.replay(lease, &requirements).await,
-            ReservePlan::BeginPeriods(_) => unreachable!("they have begun"),
+            ReservePlan::Answered(answer) => answer,
+            ReservePlan::BeginPeriods(_) | ReservePlan::MakeInstances(_) => {
+                unreachable!("they have begun, and were made")
+            }
             ReservePlan::DeniedByDefinition { requirements, otherwise } => {
                 self.find_existing_lease(lease, &requirements).await.unwrap_or(otherwise)
             }
         }
     }
 
-    /// As [`plan_reserve`](Self::plan_reserve), after the periods that are needed have begun.
+    /// As [`plan_reserve`](Self::plan_reserve), after the instances that are needed were made and the
+    /// periods have begun.
     async fn plan_in_course(&self, request: &ReserveRequest) -> Result<ReservePlan, ReserveError> {
-        for _ in 0..PERIODS_BEGUN_MAX {
-            let plan = self.plan_reserve(request)?;
-            let ReservePlan::BeginPeriods(keys) = plan else {
-                return Ok(plan);
-            };
-            self.begin_periods(keys).await?;
+        for _ in 0..PLANS_MAX {
+            match self.plan_reserve(request)? {
+                ReservePlan::BeginPeriods(keys) => self.begin_periods(keys).await?,
+                ReservePlan::MakeInstances(requirements) => {
+                    match self.needed_instances(request, requirements).await? {
+                        NeededInstances::Check(claim) => {
+                            first_error(self.check_instances(&claim.keys).await)?;
+                        }
+                        NeededInstances::None(plan) => return Ok(plan),
+                    }
+                }
+                plan @ (ReservePlan::SendChain(_)
+                | ReservePlan::Replay(_)
+                | ReservePlan::Answered(_)
+                | ReservePlan::DeniedByDefinition { .. }) => return Ok(plan),
+            }
         }
-        let reason = "a period ends as soon as it has begun".to_owned();
+        let reason = "the limits change as soon as they are known".to_owned();
         Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
+    }
+
+    /// Tries a lease without the limits that are not ready, so that none is made for a lease that is
+    /// denied anyhow. Nothing is reserved. Returns the answer if it is known then.
+    pub(super) async fn try_ready_limits(
+        &self,
+        lease: LeaseId,
+        requirements: &[ResolvedRequirement],
+    ) -> Result<Option<Result<Decision, ReserveError>>, Unanswered> {
+        let now = self.cluster_now();
+        let is_ready = |need: &&ResolvedRequirement| {
+            need.limit.is_made() && !need.limit.account.has_ended(now)
+        };
+        let mut ready: Vec<_> = requirements.iter().filter(is_ready).cloned().collect();
+        if ready.is_empty() {
+            return Ok(None);
+        }
+        ready.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
+        let trial = chain::trial(lease, &ready);
+        let results = self.ledger.create_transfers(trial).await.map_err(unanswered)?;
+        Ok(match chain::read_trial(&results) {
+            None => None,
+            Some(Refusal::Known) => Some(self.replay(lease, requirements).await),
+            Some(refusal) => Some(self.refuse(refusal, lease, &ready).await),
+        })
     }
 
     /// Answers locally where possible; otherwise plans the ledger request.
@@ -94,6 +147,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let mut requirements = self.read_table().find(&request.requirements)?;
         if self.cache.has(request.lease) {
             return Ok(ReservePlan::Replay(requirements));
+        }
+        if requirements.iter().any(|need| !need.limit.is_made()) {
+            return Ok(ReservePlan::MakeInstances(requirements));
         }
         let ended = self.ended_periods(&requirements);
         if !ended.is_empty() {
@@ -121,7 +177,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     /// The refusal by the definitions alone, in the order of the checks; `None` if there may be
     /// room.
-    fn refuse_by_definition(
+    pub(super) fn refuse_by_definition(
         &self,
         requirements: &[ResolvedRequirement],
     ) -> Option<Result<Decision, ReserveError>> {
@@ -184,10 +240,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         requirements: &[ResolvedRequirement],
         ChainReply { transfers, results, mut shadow_denied }: ChainReply<'_>,
     ) -> Decision {
+        let now = self.options.clock.now();
         for requirement in requirements {
             requirement.limit.counts.record_allow();
+            requirement.limit.record_use(now);
         }
-        self.time.observe(results, self.options.clock.now());
+        self.time.observe(results, now);
         let created_at = results.iter().map(|result| result.timestamp);
         let transfers = transfers.iter().copied().zip(created_at);
         let lease = Lease::allowed(request.lease, requirements, transfers);
@@ -281,7 +339,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// Denied by a definition: the hint is fixed (`HINT-04`).
-    fn deny_closed(&self, reason: DenialReason) -> Decision {
+    pub(super) fn deny_closed(&self, reason: DenialReason) -> Decision {
         Decision::Denied(Denial { reason, retry_after: self.options.hints.decreasing })
     }
 }

@@ -1,27 +1,37 @@
-//! The limits defined at this server.
+//! The limits that this server knows: defined ones, and those made from templates.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    LimitKey, LimitKind, LimitMode, LimitStatus, Page, RegisteredLimit, Requirement, Requirements,
-    ReserveError,
+    InstanceMark, KeyPattern, Limit, LimitKey, LimitKind, LimitMode, LimitStatus, Page,
+    RegisteredLimit, Requirement, Requirements, ReserveError,
 };
 
+use super::templates::KnownTemplates;
 use crate::ids;
 use crate::ledger::AccountId;
 use crate::lock::lock;
 
+/// An instance is verified so long after it was checked, when every server has read the limits file,
+/// and again so long after that.
+const VERIFIED_FIRST_AFTER: Duration = Duration::from_secs(5);
+const VERIFIED_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Default)]
 pub(super) struct LimitTable {
+    pub(super) templates: KnownTemplates,
     limits: HashMap<LimitKey, Arc<KnownLimit>, RandomState>,
     keys: HashMap<AccountId, LimitKey, RandomState>,
-    /// The same limits, sorted by key.
-    sorted: BTreeMap<LimitKey, Arc<KnownLimit>>,
+    /// The limits that are defined, sorted by key.
+    defined: BTreeMap<LimitKey, Arc<KnownLimit>>,
+    /// The limits that were made from templates, sorted by key.
+    instances: BTreeMap<LimitKey, Arc<KnownLimit>>,
     /// The limits that are decreasing.
     decreasing: BTreeSet<LimitKey>,
 }
@@ -40,10 +50,24 @@ pub(super) struct KnownLimit {
     /// Of a calendar limit, that of the latest period that is known here.
     pub(super) account: LimitAccount,
     pub(super) debt_account: AccountId,
+    pub(super) origin: LimitOrigin,
     /// Kept when the limit is redefined.
     pub(super) counts: Arc<KeyCounts>,
     /// Held by the complete that reopens the closed account. Kept when the limit is redefined.
     reopen_lock: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// Where a limit comes from.
+#[derive(Clone, Debug)]
+pub(super) enum LimitOrigin {
+    /// Its key is defined.
+    Defined,
+    /// It was made from a template. Unless its account agrees with its definition, as far as is known
+    /// here, it is checked before its next reserve.
+    Instance { mark: Arc<InstanceMark>, is_checked: bool },
+    /// Only a template matches its key, and it is not ready in the table: its account may not exist, or
+    /// have another capacity.
+    NotMade,
 }
 
 /// This server's counters for one key.
@@ -51,6 +75,14 @@ pub(super) struct KnownLimit {
 pub(super) struct KeyCounts {
     denial_streak: AtomicU32,
     uncovered: Mutex<u128>,
+    /// When this server last allowed or completed a lease of an instance.
+    used_at_ms: AtomicU64,
+    /// Before this moment nobody needs to know whether an instance is idle.
+    looked_at_next_ms: AtomicU64,
+    /// From this moment on an instance is compared with its account, though it is in use.
+    verified_next_ms: AtomicU64,
+    /// In this generation of the templates an instance had the definition of its template.
+    generation: AtomicU64,
 }
 
 /// A requirement with its limit.
@@ -83,23 +115,141 @@ impl LimitTable {
         lasting.map_or_else(|| ids::limit_account(key), |account| account.id)
     }
 
-    /// Adds or replaces a limit.
+    /// The limit of a key that this server knows, or else the one that would be made from a template.
+    pub(super) fn resolve(&self, key: &LimitKey) -> Option<Arc<KnownLimit>> {
+        match self.limits.get(key) {
+            Some(limit) if self.is_ready(limit) => Some(Arc::clone(limit)),
+            _ => self
+                .templates
+                .all()
+                .instance(key)
+                .map(|limit| Arc::new(KnownLimit::not_made(limit))),
+        }
+    }
+
+    /// Whether reserves can be sent to the account of a known limit: it is defined, or it was checked
+    /// and its template has not changed since.
+    pub(super) fn is_ready(&self, limit: &KnownLimit) -> bool {
+        match &limit.origin {
+            LimitOrigin::Defined => true,
+            LimitOrigin::Instance { mark, is_checked } => *is_checked && self.follows(limit, mark),
+            LimitOrigin::NotMade => false,
+        }
+    }
+
+    /// Whether a known limit is an instance whose template has changed since it was checked.
+    pub(super) fn is_outdated(&self, limit: &KnownLimit) -> bool {
+        limit.mark().is_some_and(|mark| !self.follows(limit, mark))
+    }
+
+    /// Whether an instance has the definition of its template, and no late change of the template may
+    /// reach it. After a change of the templates, only the first call compares them.
+    fn follows(&self, limit: &KnownLimit, mark: &InstanceMark) -> bool {
+        if limit.counts.generation() == self.templates.generation() {
+            return true;
+        }
+        let is_same = |template: &Limit| {
+            template.key == *mark.template()
+                && self.templates.counted().counts(mark)
+                && Limit { key: limit.key().clone(), ..template.clone() } == limit.requested()
+        };
+        let follows = self.templates.all().find(limit.key()).is_some_and(is_same)
+            && !self.may_change_late(limit.key());
+        if follows {
+            limit.counts.generation.store(self.templates.generation(), Ordering::Relaxed);
+        }
+        follows
+    }
+
+    /// Whether a late change of a template may still arrive at the account of an instance.
+    pub(super) fn may_change_late(&self, key: &LimitKey) -> bool {
+        let checked = self.limits.get(key).map_or(0, |limit| limit.counts.generation());
+        self.templates.may_change_late(key, checked)
+    }
+
+    /// Whether a template matches the key, and its instance is not ready.
+    pub(super) fn needs_check(&self, key: &LimitKey) -> bool {
+        !self.limits.get(key).is_some_and(|limit| self.is_ready(limit))
+            && self.templates.all().find(key).is_some()
+    }
+
+    /// The definition that governs a key: its own, or that of a template. An instance without a
+    /// template keeps its own.
+    pub(super) fn definition_of(&self, key: &LimitKey) -> Option<Limit> {
+        let known = self.limits.get(key);
+        let template = known.is_none_or(|limit| self.is_outdated(limit));
+        let template = template.then(|| self.templates.all().instance(key)).flatten();
+        template.or_else(|| known.map(|limit| limit.registered.limit.clone()))
+    }
+
+    /// The definition that the account of a key should have: its own, or that of a template.
+    pub(super) fn target_of(&self, key: &LimitKey) -> Option<Limit> {
+        match self.limits.get(key) {
+            Some(limit) if limit.mark().is_none() => Some(limit.requested()),
+            _ => self.templates.all().instance(key),
+        }
+    }
+
+    /// The template that governs a key which is not defined itself.
+    pub(super) fn template_of(&self, key: &LimitKey) -> Option<&LimitKey> {
+        match self.limits.get(key) {
+            Some(limit) if !self.is_outdated(limit) => limit.mark().map(|mark| mark.template()),
+            _ => self.templates.all().find(key).map(|template| &template.key),
+        }
+    }
+
+    /// Adds or replaces a defined limit. An instance becomes one.
     pub(super) fn put(&mut self, registered: RegisteredLimit, account: LimitAccount) {
+        self.store(registered, account, LimitOrigin::Defined);
+    }
+
+    /// Adds or replaces an instance whose account agrees with its template.
+    pub(super) fn put_instance(
+        &mut self,
+        registered: RegisteredLimit,
+        account: LimitAccount,
+        mark: Arc<InstanceMark>,
+        now: Timestamp,
+    ) {
+        let key = registered.limit.key.clone();
+        let is_new = !self.limits.contains_key(&key);
+        self.store(registered, account, LimitOrigin::Instance { mark, is_checked: true });
+        let known = &self.limits[&key];
+        known.counts.generation.store(self.templates.generation(), Ordering::Relaxed);
+        known.counts.verify_after(now, VERIFIED_FIRST_AFTER);
+        if is_new {
+            known.record_use(now);
+        }
+    }
+
+    /// Changes a limit, wherever it comes from.
+    pub(super) fn update(&mut self, registered: RegisteredLimit, account: LimitAccount) {
+        let known = self.limits.get(&registered.limit.key);
+        let origin = known.expect("a known limit changes").origin.clone();
+        self.store(registered, account, origin);
+    }
+
+    /// The instance is checked before its next reserve.
+    pub(super) fn set_unchecked(&mut self, key: &LimitKey) {
+        let Some(known) = self.instances.get(key).cloned() else {
+            return;
+        };
+        if let LimitOrigin::Instance { mark, is_checked: true } = &known.origin {
+            let origin = LimitOrigin::Instance { mark: Arc::clone(mark), is_checked: false };
+            self.store(known.registered.clone(), known.account, origin);
+        }
+    }
+
+    fn store(&mut self, registered: RegisteredLimit, account: LimitAccount, origin: LimitOrigin) {
         let is_calendar = matches!(registered.limit.kind, LimitKind::Calendar { .. });
         assert_eq!(account.ends_at.is_some(), is_calendar, "only calendar limits have periods");
         let key = registered.limit.key.clone();
         let limit = match self.limits.get(&key) {
             Some(known) => {
                 self.keys.remove(&known.account.id);
-                KnownLimit { registered, account, ..KnownLimit::clone(known) }
+                KnownLimit { registered, account, origin, ..KnownLimit::clone(known) }
             }
-            None => KnownLimit {
-                registered,
-                account,
-                debt_account: ids::debt_account(&key),
-                counts: Arc::default(),
-                reopen_lock: Arc::default(),
-            },
+            None => KnownLimit::new(registered, account, origin),
         };
         match limit.is_decreasing() {
             true => self.decreasing.insert(key.clone()),
@@ -107,61 +257,97 @@ impl LimitTable {
         };
         let limit = Arc::new(limit);
         self.keys.insert(limit.account.id, key.clone());
-        self.sorted.insert(key.clone(), Arc::clone(&limit));
+        let (of_origin, other) = match limit.origin {
+            LimitOrigin::Defined => (&mut self.defined, &mut self.instances),
+            LimitOrigin::Instance { .. } => (&mut self.instances, &mut self.defined),
+            LimitOrigin::NotMade => unreachable!("it is not in the table"),
+        };
+        of_origin.insert(key.clone(), Arc::clone(&limit));
+        other.remove(&key);
         self.limits.insert(key, limit);
     }
 
     /// Returns whether the limit was defined.
     pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
-        let removed = self.limits.remove(key);
-        if let Some(known) = &removed {
-            self.keys.remove(&known.account.id);
-            self.sorted.remove(key);
-            self.decreasing.remove(key);
+        let is_defined = self.defined.contains_key(key);
+        if is_defined {
+            self.drop_limit(key);
         }
-        removed.is_some()
+        is_defined
     }
 
-    /// The limits of all requirements, in the request's order.
+    /// Forgets an instance. Its account stays.
+    pub(super) fn forget(&mut self, key: &LimitKey) {
+        if self.instances.contains_key(key) {
+            self.drop_limit(key);
+        }
+    }
+
+    fn drop_limit(&mut self, key: &LimitKey) {
+        if let Some(known) = self.limits.remove(key) {
+            self.keys.remove(&known.account.id);
+        }
+        self.defined.remove(key);
+        self.instances.remove(key);
+        self.decreasing.remove(key);
+    }
+
+    /// The instances after a key, in the order of their keys.
+    pub(super) fn instances_after(
+        &self,
+        after: Option<&LimitKey>,
+    ) -> impl Iterator<Item = &Arc<KnownLimit>> {
+        let start = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_str()));
+        self.instances.range::<str, _>((start, Bound::Unbounded)).map(|(_, limit)| limit)
+    }
+
+    pub(super) fn instance_count(&self) -> usize {
+        self.instances.len()
+    }
+
+    /// The limits of all requirements, in the request's order; some may have to be made.
     pub(super) fn find(
         &self,
         requirements: &Requirements,
     ) -> Result<Vec<ResolvedRequirement>, ReserveError> {
-        let find = |Requirement { key, amount }: &Requirement| match self.limits.get(key) {
-            Some(limit) => {
-                Ok(ResolvedRequirement { limit: Arc::clone(limit), amount: amount.get() })
-            }
+        let find = |Requirement { key, amount }: &Requirement| match self.resolve(key) {
+            Some(limit) => Ok(ResolvedRequirement { limit, amount: amount.get() }),
             None => Err(ReserveError::UnknownKey { key: key.clone() }),
         };
         requirements.iter().map(find).collect()
     }
 
-    /// A page of the limits that are listed, sorted by key. There are no instances of templates.
+    /// The defined limits of a page that are listed, sorted by key; or, if the page is about a template,
+    /// its instances.
     pub(super) fn page(
         &self,
         page: &Page,
         is_listed: impl Fn(&LimitKey) -> bool,
     ) -> Vec<Arc<KnownLimit>> {
-        if page.template.is_some() {
-            return Vec::new();
-        }
+        let template = page.template.as_ref().map(KeyPattern::key);
+        let limits = if template.is_some() { &self.instances } else { &self.defined };
         let prefix = page.prefix.as_str();
         let start = match &page.after {
             Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
             _ => Bound::Included(prefix),
         };
-        self.sorted
+        limits
             .range::<str, _>((start, Bound::Unbounded))
             .take_while(|(key, _)| key.as_str().starts_with(prefix))
-            .filter(|(key, _)| is_listed(key))
-            .map(|(_, limit)| Arc::clone(limit))
+            .filter(|(key, _)| self.template_of(key) == template && is_listed(key))
+            .filter_map(|(key, _)| self.resolve(key))
             .take(page.count_max.unwrap_or(usize::MAX))
             .collect()
     }
 
-    /// The limits that are decreasing, sorted by key, so that a run is reproducible.
-    pub(super) fn decreasing(&self) -> impl Iterator<Item = &Arc<KnownLimit>> {
-        self.decreasing.iter().filter_map(|key| self.limits.get(key))
+    /// The limits after a key that are decreasing, in the order of their keys.
+    pub(super) fn decreasing_after(
+        &self,
+        after: Option<&LimitKey>,
+    ) -> impl Iterator<Item = &Arc<KnownLimit>> {
+        let start = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_str()));
+        let next = self.decreasing.range::<str, _>((start, Bound::Unbounded));
+        next.filter_map(|key| self.limits.get(key))
     }
 
     pub(super) fn decreasing_count(&self) -> usize {
@@ -187,6 +373,64 @@ impl LimitAccount {
 }
 
 impl KnownLimit {
+    fn new(registered: RegisteredLimit, account: LimitAccount, origin: LimitOrigin) -> Self {
+        Self {
+            debt_account: ids::debt_account(&registered.limit.key),
+            registered,
+            account,
+            origin,
+            counts: Arc::default(),
+            reopen_lock: Arc::default(),
+        }
+    }
+
+    /// A limit that would be made from a template. The period of a calendar limit is not known.
+    fn not_made(limit: Limit) -> Self {
+        let account = match limit.kind {
+            LimitKind::Rolling { .. } | LimitKind::Concurrency { .. } => {
+                LimitAccount::lasting(&limit.key)
+            }
+            LimitKind::Calendar { .. } => {
+                LimitAccount::of_period(&limit.key, Timestamp::from_unix_ms(0))
+            }
+        };
+        Self::new(RegisteredLimit::in_force(limit), account, LimitOrigin::NotMade)
+    }
+
+    /// Whether the table had it ready when it was resolved.
+    pub(super) const fn is_made(&self) -> bool {
+        !matches!(self.origin, LimitOrigin::NotMade)
+    }
+
+    /// `None` if it is not an instance.
+    pub(super) const fn mark(&self) -> Option<&Arc<InstanceMark>> {
+        match &self.origin {
+            LimitOrigin::Instance { mark, .. } => Some(mark),
+            LimitOrigin::Defined | LimitOrigin::NotMade => None,
+        }
+    }
+
+    /// Notes that this server uses it; only of instances anybody asks.
+    pub(super) fn record_use(&self, now: Timestamp) {
+        if self.mark().is_some() {
+            self.counts.used_at_ms.store(now.unix_ms(), Ordering::Relaxed);
+            self.counts.looked_at_next_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts units used without room: of an instance, for its template.
+    pub(super) fn record_uncovered(&self, units: u64) {
+        match self.mark() {
+            Some(mark) => mark.note_uncovered(units),
+            None => *lock(&self.counts.uncovered) += u128::from(units),
+        }
+    }
+
+    /// The definition without a decrease that waits.
+    pub(super) fn requested(&self) -> Limit {
+        requested(&self.registered)
+    }
+
     pub(super) fn key(&self) -> &LimitKey {
         &self.registered.limit.key
     }
@@ -203,6 +447,11 @@ impl KnownLimit {
     pub(super) fn is_shadow(&self) -> bool {
         self.registered.limit.mode == LimitMode::Shadow
     }
+}
+
+/// The definition of a limit without a decrease that waits.
+pub(super) fn requested(registered: &RegisteredLimit) -> Limit {
+    Limit { capacity: registered.target(), ..registered.limit.clone() }
 }
 
 impl ResolvedRequirement {
@@ -232,8 +481,34 @@ impl KeyCounts {
         }
     }
 
-    pub(super) fn record_uncovered(&self, units: u64) {
-        *lock(&self.uncovered) += u128::from(units);
+    /// How long this server has not used the instance.
+    pub(super) fn unused_for(&self, now: Timestamp) -> Duration {
+        now.since(Timestamp::from_unix_ms(self.used_at_ms.load(Ordering::Relaxed)))
+    }
+
+    /// Whether it is time to look whether the instance, unused for `idle_after`, is idle.
+    pub(super) fn may_be_idle(&self, now: Timestamp, idle_after: Duration) -> bool {
+        self.unused_for(now) >= idle_after
+            && self.looked_at_next_ms.load(Ordering::Relaxed) <= now.unix_ms()
+    }
+
+    /// Whether it is time to compare the instance with its account.
+    pub(super) fn is_verified_now(&self, now: Timestamp) -> bool {
+        self.verified_next_ms.load(Ordering::Relaxed) <= now.unix_ms()
+    }
+
+    fn verify_after(&self, now: Timestamp, after: Duration) {
+        self.verified_next_ms.store(now.after(after).unix_ms(), Ordering::Relaxed);
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// The instance was compared with its account, and is not idle; look again after this time.
+    pub(super) fn look_again_after(&self, now: Timestamp, after: Duration) {
+        self.looked_at_next_ms.store(now.after(after).unix_ms(), Ordering::Relaxed);
+        self.verify_after(now, VERIFIED_AGAIN_AFTER);
     }
 
     /// Units used without room since this server started.

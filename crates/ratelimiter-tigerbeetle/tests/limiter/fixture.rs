@@ -11,6 +11,10 @@ use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 
 use crate::context::TestContext;
 
+/// More than any other fact needs.
+const INSTANCES_MAX: usize = 12;
+const NEW_INSTANCES_MAX: usize = 8;
+
 /// A cluster with one limiter, or several in succession.
 pub struct OnLedger<L: Ledger> {
     context: TestContext<L>,
@@ -45,7 +49,10 @@ impl<L: Ledger + Clone> Fixture for OnLedger<L> {
     }
 
     async fn limiter(&self) -> Self::Limiter {
-        let limiter = self.context.limiter();
+        let limiter = self.context.limiter_with(|options| {
+            options.instances_max = INSTANCES_MAX;
+            options.new_instances_per_second_max = NEW_INSTANCES_MAX;
+        });
         *self.limiter.lock().unwrap() = Some(Arc::clone(&limiter));
         limiter
     }
@@ -84,9 +91,10 @@ pub fn capabilities(expiry_lag: Duration) -> Capabilities {
         knows_leases_by_id: Err("a lease is recognised by the keys that it came with"),
         forgets_after: Err("the cluster remembers leases permanently"),
         remembers_at_most: Err("the cluster remembers leases permanently"),
-        templates: Err("limits are not made from templates here yet"),
-        instances_at_most: Err("limits are not made from templates here yet"),
-        new_instances_per_second: Err("limits are not made from templates here yet"),
+        templates: Ok(()),
+        replaces_limits: Err("an account keeps what is reserved on it, and its period"),
+        instances_at_most: Ok(INSTANCES_MAX),
+        new_instances_per_second: Ok(NEW_INSTANCES_MAX),
         keeps_definitions: Ok(()),
         keeps_leases: Ok(()),
         second_server: Ok(()),

@@ -29,6 +29,8 @@ struct Recording {
     fault: Option<(usize, Fault)>,
     /// Source of random delays, in yields to other callers.
     delays: Option<fastrand::Rng>,
+    /// What is added to each of them.
+    delay: usize,
     /// The most events of an item, and how many larger ones were refused.
     item_events_max: Option<(usize, usize)>,
     /// The calls that are held back while rounds are counted.
@@ -96,6 +98,11 @@ impl<L: Ledger> RecordingLedger<L> {
         self.recording.lock().unwrap().delays = Some(fastrand::Rng::with_seed(seed));
     }
 
+    /// From now on every call yields so many times before it arrives.
+    pub fn delay(&self, yields: usize) {
+        self.recording.lock().unwrap().delay = yields;
+    }
+
     /// From now on items with more events are refused. A refusal overtakes all earlier ones.
     pub fn refuse_items_over(&self, events: usize) {
         self.recording.lock().unwrap().item_events_max = Some((events, 0));
@@ -154,7 +161,8 @@ impl<L: Ledger> RecordingLedger<L> {
                 _ => None,
             });
             let mut yields = || recording.delays.as_mut().map_or(0, |random| random.usize(..4));
-            (fault, [yields(), yields()])
+            let yields = [yields(), yields()];
+            (fault, [yields[0] + recording.delay, yields[1]])
         };
         yield_times(yields[0]).await;
         let no_answer = LedgerError::NoAnswer { waited: Duration::from_secs(2) };

@@ -11,6 +11,7 @@ pub mod operate;
 pub mod replay;
 pub mod shadow;
 pub mod start;
+pub mod templates;
 
 /// Passes the table of scenarios to a macro that makes tests of them.
 macro_rules! all {
@@ -59,7 +60,18 @@ macro_rules! all {
             start::tb_08_a_decrease_is_resumed,
             start::tb_08_a_decrease_that_was_not_kept_is_taken_back,
             start::tb_08_a_start_writes_nothing_when_nothing_has_changed,
-            start::tpl_01_a_template_is_refused,
+            templates::tb_21_servers_that_make_an_instance_at_once_fund_it_once,
+            templates::tb_21_a_forgotten_instance_follows_its_template_before_its_next_reserve,
+            templates::tb_21_an_instance_in_use_is_not_forgotten,
+            templates::tb_21_servers_that_learn_a_template_adjust_an_instance_once,
+            templates::tb_21_a_decrease_of_an_instance_is_applied_by_the_tick,
+            templates::tb_21_a_restarted_server_counts_what_is_reserved,
+            templates::tb_21_a_definition_takes_over_an_instance_of_another_server,
+            templates::tb_21_a_definition_of_another_kind_replaces_an_idle_instance,
+            templates::tb_21_what_a_deleted_limit_holds_counts_for_the_instance,
+            templates::tb_21_a_template_of_another_kind_counts_what_is_reserved,
+            templates::tb_21_servers_share_the_period_of_a_calendar_instance,
+            templates::tb_21_a_template_in_shadow_mode_is_enforced_by_a_decrease,
         }
     };
 }

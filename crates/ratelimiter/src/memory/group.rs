@@ -1,12 +1,12 @@
 //! The limits of one model, or a single other limit.
 
-use super::instances::{CountedTemplates, NewInstance};
 use super::live_limit::{LiveLimit, ReservationRef};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::key::LimitKey;
 use crate::limit::Limit;
 use crate::registry::{LimitStatus, RegisteredLimit};
+use crate::template::{CountedTemplates, NewInstance};
 
 /// Identifies the group of a key: a hash of what the limits of a model have in common. Requests usually need these together, so they
 /// form one group; every other key is a group of one. Groups with the same hash are one.

@@ -10,14 +10,13 @@ use arrayvec::ArrayVec;
 use slab::Slab;
 
 use super::group::{Group, GroupId};
-use super::instances::{CountedTemplates, NewInstance};
 use super::shards::Shards;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::key::LimitKey;
 use crate::limit::Limit;
 use crate::request::REQUIREMENTS_MAX;
-use crate::template;
+use crate::template::{self, CountedTemplates, NewInstance};
 
 /// Enough that threads rarely meet in a shard without sharing a model.
 const SHARDS: u32 = 256;

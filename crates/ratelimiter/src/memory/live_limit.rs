@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use arcstr::ArcStr;
 
-use super::instances::InstanceMark;
 use super::queue::{Queue, freed_at};
 use super::reservations::{Closed, Held};
 use crate::clock::Timestamp;
@@ -13,6 +12,7 @@ use crate::hint::HintPolicy;
 use crate::key::LimitKey;
 use crate::limit::{Limit, LimitKind, LimitMode, Overage};
 use crate::registry::{LimitState, LimitStatus, RegisteredLimit, Usage};
+use crate::template::InstanceMark;
 
 const HAS_QUEUE: &str = "a live reservation keeps its queue";
 /// Stands for a lifetime that ends with the period of a calendar limit.

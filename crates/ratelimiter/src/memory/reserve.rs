@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use super::group::GroupId;
 use super::groups::{GroupPlace, LockedGroups};
-use super::instances::{Bounds, Instances, NoInstance};
+use super::instances::{Bounds, Instances};
 use super::leases::{LeaseDetails, LeaseShard, OpenLease, Reservation};
 use super::live_limit::LiveLimit;
 use super::past_leases::{HashedId, PastOutcome};
@@ -16,6 +16,7 @@ use crate::error::ReserveError;
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
 use crate::request::{JobId, REQUIREMENTS_MAX, Requirement, ReserveRequest};
+use crate::template::NoInstance;
 
 /// Hint for a repeated denied lease when there is room by now: retry at once with a new lease ID.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(1);

@@ -1,13 +1,10 @@
 //! States of limits, templates and instances, one at a time or page by page.
 
 use super::State;
-use super::instances::CountedTemplates;
 use super::live_limit::LiveLimit;
-use crate::clock::Timestamp;
 use crate::error::Unanswered;
 use crate::key::{KeyPattern, LimitKey};
-use crate::limit::{Limit, LimitKind};
-use crate::registry::{LimitState, Page, RegisteredLimit, Usage};
+use crate::registry::{LimitState, Page, RegisteredLimit};
 
 impl State {
     /// The state of a limit or a template. A key that only a template matches has the state of its instance, or of a new one.
@@ -23,7 +20,7 @@ impl State {
         }
         let templates = self.instances.templates();
         if let Some(template) = templates.all().get(key) {
-            return Ok(Some(template_state(now, template, &templates)));
+            return Ok(Some(templates.state(now, template)));
         }
         let instance = templates.all().instance(key);
         let new = |limit| LiveLimit::new(now, RegisteredLimit::in_force(limit), None).state(now);
@@ -58,7 +55,7 @@ impl State {
             self.poison.check()?;
             for template in templates.all().iter() {
                 if first.admits(&template.key) && is_listed(&template.key) {
-                    first.add(template_state(now, template, &templates));
+                    first.add(templates.state(now, template));
                 }
             }
         }
@@ -79,16 +76,6 @@ impl State {
         let template = templates.all().get(key).or_else(|| templates.all().find(key));
         template.map(|template| template.key.clone())
     }
-}
-
-/// A template is not used itself. What its instances used without cover is counted here.
-fn template_state(now: Timestamp, template: &Limit, templates: &CountedTemplates) -> LimitState {
-    let RegisteredLimit { limit, status } = RegisteredLimit::in_force(template.clone());
-    let uncovered = templates.uncovered(&limit.key);
-    let is_calendar = matches!(limit.kind, LimitKind::Calendar { .. });
-    let resets_at = is_calendar.then(|| limit.kind.expires_at(now));
-    let usage = Usage { available: limit.capacity.get(), uncovered, ..Usage::default() };
-    LimitState { limit, status, usage, resets_at }
 }
 
 /// The first states of a page, by key. Never many more than the page takes, however many limits there are.

@@ -23,7 +23,7 @@ pub(super) async fn run(
         BackendChoice::Memory => Server::bind(&config, memory_backend(&config)).await,
         BackendChoice::TigerBeetle => {
             let hints = hint_policy(&config.hints);
-            let backend = tigerbeetle::open(&config.tigerbeetle, hints).map_err(CliError::of)?;
+            let backend = tigerbeetle::open(&config, hints).map_err(CliError::of)?;
             Server::bind(&config, backend).await
         }
     };

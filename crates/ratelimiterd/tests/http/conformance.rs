@@ -40,6 +40,7 @@ impl Fixture for ThroughASocket {
             forgets_after: Ok(Duration::from_secs(600)),
             remembers_at_most: Err("the bound of a million is not worth reaching here"),
             templates: Ok(()),
+            replaces_limits: Ok(()),
             instances_at_most: Err("the bound of a million is not worth reaching here"),
             new_instances_per_second: Err("a thousand a second is not worth reaching here"),
             keeps_definitions: Ok(()),

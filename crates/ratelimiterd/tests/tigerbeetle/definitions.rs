@@ -90,6 +90,46 @@ pub fn def_07_a_decrease_holds_at_every_server_and_ends_at_all(fixture: &Fixture
     });
 }
 
+/// TB-21: a template that was put at one server governs the limits of all; they make one limit together, follow a change,
+/// and count what is reserved after a restart.
+pub fn tb_21_servers_share_a_template_and_its_limits(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let mut servers = vec![on.server().await, on.server().await];
+        let limiters: Vec<_> = servers.iter().map(ServerProcess::limiter).collect();
+        limiters[0].define(on.concurrency("t:*:slots", 600, 6)).await.unwrap();
+        let is_there = async || on.state(&limiters[1], "t:a:slots").await.is_some();
+        eventually("the template is there", is_there).await;
+        let requests = [0, 1].map(|_| on.reserve(new_lease(), &[("t:a:slots", 3)]));
+        let (first, second) =
+            tokio::join!(limiters[0].reserve(&requests[0]), limiters[1].reserve(&requests[1]));
+        assert!(first.unwrap().is_allowed() && second.unwrap().is_allowed());
+        for (server, limiter) in servers.iter().zip(&limiters) {
+            let request = on.reserve(new_lease(), &[("t:a:slots", 1)]);
+            assert!(!limiter.reserve(&request).await.unwrap().is_allowed(), "it was funded once");
+            let template = on.key("t:*:slots");
+            let line = format!("ratelimiter_template_instances{{key=\"{template}\"}} 1\n");
+            let (_, metrics) = server.get("/metrics").await;
+            assert!(metrics.contains(&line), "{metrics}");
+        }
+        limiters[1].define(on.concurrency("t:*:slots", 600, 9)).await.unwrap();
+        for limiter in &limiters {
+            let is_nine = async || capacity(&on, limiter, "t:a:slots").await == Some(9);
+            eventually("the change is here", is_nine).await;
+        }
+        servers.drain(..).for_each(ServerProcess::kill);
+        let server = on.server().await;
+        let limiter = server.limiter();
+        let state = on.state(&limiter, "t:a:slots").await.unwrap();
+        assert_eq!((state.usage.used, state.usage.available), (6, 3));
+        let request = on.reserve(new_lease(), &[("t:a:slots", 4)]);
+        assert!(!limiter.reserve(&request).await.unwrap().is_allowed());
+        limiter.complete(&on.complete(requests[0].lease, &[])).await.unwrap();
+        let request = on.reserve(new_lease(), &[("t:a:slots", 6)]);
+        assert!(limiter.reserve(&request).await.unwrap().is_allowed());
+    });
+}
+
 /// TB-07
 pub fn concurrent_puts_end_with_one_of_them_at_every_server(fixture: &Fixture) {
     run(async {

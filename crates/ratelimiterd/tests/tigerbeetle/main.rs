@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         definitions::a_put_at_one_server_reaches_the_others,
         definitions::a_delete_at_one_server_reaches_the_others,
         definitions::def_07_a_decrease_holds_at_every_server_and_ends_at_all,
+        definitions::tb_21_servers_share_a_template_and_its_limits,
         definitions::concurrent_puts_end_with_one_of_them_at_every_server,
         definitions::a_file_edited_by_hand_is_applied_and_one_with_errors_is_not,
         definitions::tb_08_a_server_killed_during_a_put_recovers_at_its_start,

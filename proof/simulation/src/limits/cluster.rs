@@ -93,6 +93,7 @@ pub(super) fn readings(ledger: &ModelLedger, accounts: &[AccountId]) -> Vec<Read
             debt,
             is_closed: row.closed,
             resets_at: None,
+            instances: 0,
         })
     };
     accounts.chunks(2).map(reading).collect()

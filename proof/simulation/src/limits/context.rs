@@ -103,7 +103,12 @@ impl SimContext {
             start: executor.now(),
             executor,
             plan: plan.clone(),
-            oracle: Mutex::new(Oracle::new(&plan.limits, allowed_lag, plan.starts_at)),
+            oracle: Mutex::new(Oracle::new(
+                &plan.limits,
+                plan.instance_bounds,
+                allowed_lag,
+                plan.starts_at,
+            )),
             record: Mutex::new(Record {
                 trace: traced.then(String::new),
                 outcome: Outcome::default(),

@@ -8,13 +8,14 @@ use std::time::Duration;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, DefineError, DeleteError,
-    Denial, DenialReason, ForgiveError, LeaseId, LeasePage, LeasesError, Limit, LimitKey,
-    LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, OpenLease, Page,
-    RegisteredLimit, ReleaseError, Requirements, ReserveError, ReserveRequest, StateError,
+    Denial, DenialReason, ForgiveError, KeyPattern, LeaseId, LeasePage, LeasesError, Limit,
+    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, OpenLease,
+    Page, RegisteredLimit, ReleaseError, Requirements, ReserveError, ReserveRequest, StateError,
 };
 use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
 
+use super::plan::InstanceBounds;
 use crate::flaw::Flaw;
 
 /// So long before its reset a period ends early.
@@ -183,6 +184,23 @@ impl FlawedMemory {
         }
     }
 
+    /// The instances of a template that are in use or owe a debt.
+    fn live_instances(&self, template: &LimitKey) -> Vec<Limit> {
+        let Some(pattern) = KeyPattern::new(template).ok().filter(|_| self.flaw.is_some()) else {
+            return Vec::new();
+        };
+        let page = Page { template: Some(pattern), ..Page::default() };
+        self.inner.states_now(&page).into_iter().map(|state| state.limit).collect()
+    }
+
+    /// Deletes what is reserved of a limit, by a definition of its own that does not last.
+    fn forget_use(&self, limit: Limit) {
+        let key = limit.key.clone();
+        if self.inner.define_now(limit).is_ok() {
+            drop(self.inner.delete_now(&key));
+        }
+    }
+
     /// A period ends by its new schedule, and what was reserved stays.
     fn apply_schedule(&self, limit: &Limit) {
         let Some(state) = self.inner.state_now(&limit.key) else {
@@ -196,6 +214,17 @@ impl FlawedMemory {
             drop(self.inner.define_now(limit.clone()));
             self.reserve_more(limit.key.clone(), state.usage.used);
         }
+    }
+}
+
+/// The bounds on instances as a limiter with this bug has them.
+pub(super) fn flawed_bounds(bounds: InstanceBounds, flaw: Option<Flaw>) -> InstanceBounds {
+    match flaw {
+        Some(Flaw::IgnoresInstanceBounds) => InstanceBounds::WIDE,
+        Some(Flaw::DeniesInstancesEarly) => {
+            InstanceBounds { count_max: bounds.count_max - 1, ..bounds }
+        }
+        _ => bounds,
     }
 }
 
@@ -225,21 +254,38 @@ impl Limiter for FlawedMemory {
 
 impl Backend for FlawedMemory {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        if self.flaw == Some(Flaw::AppliesSchedulesAtOnce) {
-            self.apply_schedule(&limit);
-        }
-        self.inner.define_now(limit)
+        Ok(self.define_all(vec![limit]).await?[0])
     }
 
     async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
-        if self.flaw == Some(Flaw::AppliesSchedulesAtOnce) {
-            limits.iter().for_each(|limit| self.apply_schedule(limit));
+        let mut larger = Vec::new();
+        for limit in &limits {
+            match self.flaw {
+                Some(Flaw::AppliesSchedulesAtOnce) => self.apply_schedule(limit),
+                Some(Flaw::ForgetsUseWhenDefined)
+                    if self.inner.template_of(&limit.key).is_some() =>
+                {
+                    self.forget_use(limit.clone());
+                }
+                Some(Flaw::KeepsInstancesLarge) => {
+                    let live = self.live_instances(&limit.key).into_iter();
+                    larger.extend(live.filter(|instance| instance.capacity > limit.capacity));
+                }
+                _ => {}
+            }
         }
-        self.inner.define_all(limits).await
+        let statuses = self.inner.define_all(limits).await?;
+        larger.into_iter().for_each(|instance| drop(self.inner.define_now(instance)));
+        Ok(statuses)
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        self.inner.delete_now(key)
+        let live = self.live_instances(key);
+        self.inner.delete_now(key)?;
+        if self.flaw == Some(Flaw::DropsInstancesWithTemplate) {
+            live.into_iter().for_each(|instance| self.forget_use(instance));
+        }
+        Ok(())
     }
 
     async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
@@ -293,7 +339,9 @@ impl HostedBackend for FlawedMemory {
     }
 
     async fn tick(&self, runtime: &dyn Runtime) {
-        HostedBackend::tick(&self.inner, runtime).await;
+        if self.flaw != Some(Flaw::NeverDropsInstances) {
+            HostedBackend::tick(&self.inner, runtime).await;
+        }
     }
 
     fn open_leases(&self) -> Option<u64> {

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, CompleteRequest, Decision, HintPolicy, LeaseId, Limit, LimitStatus, MemoryLimiter,
-    Overage, RegisteredLimit, Requirements, ReserveRequest,
+    Actuals, CompleteRequest, Decision, HintPolicy, LeaseId, Limit, LimitKey, LimitStatus,
+    MemoryLimiter, Overage, RegisteredLimit, Requirements, ReserveRequest,
 };
 
 use super::client::schedule;
 use super::context::{SimContext, group};
-use super::flawed_memory::FlawedMemory;
+use super::flawed_memory::{FlawedMemory, flawed_bounds};
 use super::host::FaultInjector;
 use super::oracle::{AllowedLag, Reading};
 use super::plan::{
-    LimitChoices, LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, SetupKind, Topology, key, key_of,
-    lease_id, reserve_request,
+    InstanceBounds, LimitChoices, LimitSetup, LimitsPlan, MATCHED, OTHER_KEYS, QUIET_MS, SetupKind,
+    TEMPLATES, Topology, complete_request, key, key_of, lease_id, reserve_request, templates_of,
 };
 use super::server::{self, Processes};
 use crate::executor::Executor;
@@ -32,6 +32,8 @@ const REMEMBER_MAX: usize = 8_000;
 const REMEMBER_FOR: Duration = Duration::from_hours(30 * 24);
 /// Longer than the longest period.
 const OUTLAST_MS: u64 = 26 * 3_600_000;
+/// A limit that is not in use is swept after so long.
+const SWEPT_WITHIN: Duration = Duration::from_secs(16);
 /// Time for the regular work of a server.
 const SETTLE_MS: u64 = 2_000;
 /// The memory backend is exact.
@@ -59,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
+fn new_limiter(executor: &Executor, seed: u64, bounds: InstanceBounds) -> MemoryLimiter {
     // Each part of the limiter has a jitter of its own, and which key is in which part differs from process to process.
     let mut hints = HintPolicy::default();
     (hints.rolling.jitter, hints.concurrency.jitter) = (Duration::ZERO, Duration::ZERO);
@@ -69,6 +71,8 @@ fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
         hints,
         remember_for: REMEMBER_FOR,
         remember_max: REMEMBER_MAX,
+        instances_max: bounds.count_max,
+        new_instances_per_second_max: bounds.new_per_second_max,
         ..options
     })
 }
@@ -82,7 +86,13 @@ fn churn_other_limits(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: 
         true => SetupKind::Concurrency { seconds },
         false => SetupKind::Rolling { seconds },
     };
-    let setup = LimitSetup { kind, capacity: 5, overage: Overage::Debt, is_shadow: false };
+    let setup = LimitSetup {
+        kind,
+        capacity: 5,
+        overage: Overage::Debt,
+        is_shadow: false,
+        is_defined: true,
+    };
     let key = key_of(OTHER_KEYS[usize::from(random.bool())]);
     // All of these may be refused: the kind is the other one, the limit or the lease is gone.
     match random.u8(..6) {
@@ -101,8 +111,14 @@ fn churn_other_limits(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: 
 }
 
 fn readings(limiter: &MemoryLimiter, limits: usize) -> Vec<Reading> {
+    let by_template = limiter.instances_by_template();
+    let instances = |template: &LimitKey| {
+        let counted = by_template.iter().find(|(key, _)| key == template);
+        counted.map_or(0, |(_, count)| *count)
+    };
     let reading = |number| {
         limiter.state_now(&key(number)).map_or(Reading::default(), |state| Reading {
+            instances: instances(&state.limit.key),
             capacity: u128::from(state.limit.capacity.get()),
             used: u128::from(state.usage.used),
             debt: state.usage.debt,
@@ -123,7 +139,8 @@ impl World for MemoryWorld {
 
     fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
         let executor = Executor::starting_at(plan.starts_at);
-        let current = Arc::new(Mutex::new(new_limiter(&executor, plan.seed)));
+        let limiter = new_limiter(&executor, plan.seed, plan.instance_bounds);
+        let current = Arc::new(Mutex::new(limiter));
         let (read, limits) = (Arc::clone(&current), plan.limits.len());
         let read = move || readings(&lock(&read), limits);
         let context = SimContext::new(plan, executor, ON_TIME, traced, read);
@@ -143,7 +160,7 @@ impl World for MemoryWorld {
 impl MemorySite {
     fn start(self: &Arc<Self>) {
         let context = &self.context;
-        let limiter = new_limiter(context.executor(), context.plan().seed);
+        let limiter = self.new_limiter(context.plan().seed);
         *lock(&self.current) = limiter.clone();
         let (beside, executor) = (limiter.clone(), context.executor().clone());
         let mut random = fastrand::Rng::with_seed(context.plan().seed);
@@ -162,7 +179,13 @@ impl MemorySite {
     fn end(&self) {
         self.processes.end(0);
         self.context.oracle().forget(self.context.now());
-        *lock(&self.current) = new_limiter(self.context.executor(), 0);
+        *lock(&self.current) = self.new_limiter(0);
+    }
+
+    fn new_limiter(&self, seed: u64) -> MemoryLimiter {
+        let context = &self.context;
+        let bounds = flawed_bounds(context.plan().instance_bounds, self.flaw);
+        new_limiter(context.executor(), seed, bounds)
     }
 
     /// Waits until all calendar limits have reset; false after a violation.
@@ -187,12 +210,21 @@ impl MemorySite {
             return;
         };
         let limiter = lock(&self.current).clone();
-        for (number, reading) in context.readings().into_iter().enumerate() {
+        let readings = context.readings();
+        // An instance that owes a debt stays.
+        let owes = |number: &usize| readings.get(*number).is_some_and(|reading| reading.debt > 0);
+        for debtor in MATCHED.filter(owes) {
+            drop(limiter.forgive_now(&key(debtor)));
+        }
+        self.expect_no_instances(&limiter);
+        for (number, reading) in readings.into_iter().enumerate() {
             let (name, Reading { capacity, used, .. }) = (key(number), reading);
             if used != 0 {
                 expect(Invariant::BackToZero, format!("{used} units of {name} are still held"));
             }
-            let target = registry.get(&name).map(RegisteredLimit::target);
+            let templates = templates_of(number).iter().map(|template| key(*template));
+            let mut keys = std::iter::once(name.clone()).chain(templates);
+            let target = keys.find_map(|key| registry.get(&key)).map(RegisteredLimit::target);
             if target.is_none() && limiter.state_now(&name).is_none() {
                 continue;
             }
@@ -203,11 +235,39 @@ impl MemorySite {
             let Ok(capacity @ 1..) = u64::try_from(capacity) else {
                 continue;
             };
-            let lease = lease_id(context.start_ms(), !context.plan().seed, number);
-            let answer = limiter.reserve_now(&reserve_request(lease, &[(number, capacity)]));
-            if !answer.as_ref().is_ok_and(Decision::is_allowed) {
-                expect(Invariant::ProgressResumes, format!("all of {name}: {answer:?}"));
+            if !TEMPLATES.contains(&number) {
+                self.reserve_all(&limiter, number, capacity);
             }
+        }
+    }
+
+    /// The whole capacity of a limit can be reserved. An instance goes after that, and leaves room for another.
+    fn reserve_all(&self, limiter: &MemoryLimiter, number: usize, capacity: u64) {
+        let context = &self.context;
+        let lease = lease_id(context.start_ms(), !context.plan().seed, number);
+        let answer = limiter.reserve_now(&reserve_request(lease, &[(number, capacity)]));
+        if !answer.as_ref().is_ok_and(Decision::is_allowed) {
+            let (invariant, name) = (Invariant::ProgressResumes, key(number));
+            let detail = format!("all of {name}: {answer:?}");
+            context.record(Err(Violation { invariant, detail }));
+        }
+        if MATCHED.contains(&number) {
+            let is_hold = context.plan().limits[number].is_concurrency();
+            let actuals = if is_hold { &[][..] } else { &[(number, 0)] };
+            drop(limiter.complete_now(&complete_request(lease, actuals)));
+            context.executor().leap(SWEPT_WITHIN);
+            limiter.sweep();
+            self.expect_no_instances(limiter);
+        }
+    }
+
+    /// `TPL-05`: nothing is reserved or owed of what templates match.
+    fn expect_no_instances(&self, limiter: &MemoryLimiter) {
+        let instances = limiter.instances_by_template();
+        if limiter.instances() != 0 {
+            let (invariant, detail) =
+                (Invariant::IdleInstancesGo, format!("there are instances left: {instances:?}"));
+            self.context.record(Err(Violation { invariant, detail }));
         }
     }
 }

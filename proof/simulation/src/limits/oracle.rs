@@ -9,6 +9,7 @@ mod admission;
 mod bounds;
 mod definitions;
 mod in_force;
+mod instances;
 mod once;
 mod periods;
 mod told;
@@ -23,8 +24,9 @@ use self::bounds::Span;
 pub(super) use self::definitions::ChangeTold;
 use self::definitions::Definitions;
 use self::in_force::Possible;
+use self::instances::{InstanceCounts, Instances, matched_count};
 use self::periods::Periods;
-use super::plan::{LimitSetup, key};
+use super::plan::{InstanceBounds, LimitSetup, key, templates_of};
 use crate::executor::Operation;
 use crate::outcome::{Invariant, Violation};
 
@@ -38,6 +40,8 @@ pub(super) struct Reading {
     pub(super) is_closed: bool,
     /// When the period of a calendar limit ends.
     pub(super) resets_at: Option<Timestamp>,
+    /// Of a template: how many limits there are that were made from it.
+    pub(super) instances: usize,
 }
 
 /// By how much a backend may be late, as it is documented.
@@ -57,6 +61,7 @@ pub(super) struct Oracle {
     leases: BTreeMap<usize, LeaseFacts>,
     operations: BTreeMap<Operation, OperationFacts>,
     definitions: Definitions,
+    instances: Instances,
     /// How many times everything was forgotten, as a process in memory does when it crashes.
     epoch: usize,
 }
@@ -72,8 +77,12 @@ struct LimitFacts {
     debt_min: u128,
     /// The definitions that may be in force.
     possible: Possible,
+    /// What is reserved of it may be forgotten now: there may be no such limit, or its own definition may be deleted.
+    may_be_lost: bool,
     /// The change that deletes it, if it is the only one that may have.
     deleted_by: Option<Operation>,
+    /// It may be made anew at any moment, and begin a period then.
+    may_be_new: bool,
     /// One of them was in shadow mode, at some moment.
     was_shadow: bool,
     /// Of a calendar limit.
@@ -142,32 +151,46 @@ struct OperationFacts {
     met: BTreeMap<usize, Possible>,
     /// The most units of its limits that may have been held since it was sent, with its own.
     may_max: BTreeMap<usize, u128>,
+    /// The most instances since it was sent.
+    instances: InstanceCounts,
     is_open: bool,
 }
 
 impl Oracle {
-    pub(super) fn new(limits: &[LimitSetup], allowed_lag: AllowedLag, now: Timestamp) -> Self {
+    pub(super) fn new(
+        limits: &[LimitSetup],
+        bounds: InstanceBounds,
+        allowed_lag: AllowedLag,
+        now: Timestamp,
+    ) -> Self {
         let facts = |setup: &LimitSetup| LimitFacts {
             setup: *setup,
-            asked: BTreeSet::from([0, setup.capacity]),
+            asked: BTreeSet::from([0]),
             asked_for_zero: false,
             debt: 0,
             debt_min: 0,
-            possible: Possible::new(BTreeSet::from([Some(setup.definition())])),
+            possible: Possible::default(),
+            may_be_lost: false,
             deleted_by: None,
-            was_shadow: setup.is_shadow,
+            may_be_new: false,
+            was_shadow: false,
             periods: None,
         };
-        let definitions = limits.iter().enumerate();
-        let definitions = definitions.map(|(number, setup)| (key(number), setup.definition()));
+        let defined = limits.iter().enumerate().filter(|(_, setup)| setup.is_defined);
+        let definitions = defined.clone().map(|(number, setup)| (key(number), setup.definition()));
         let mut oracle = Self {
             allowed_lag,
             limits: limits.iter().map(facts).collect(),
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
             definitions: Definitions::new(definitions),
+            instances: Instances::new(bounds),
             epoch: 0,
         };
+        for (number, setup) in defined {
+            oracle.note_capacity(number, setup.capacity);
+        }
+        oracle.follow_definitions(now);
         oracle.begin_periods(now);
         oracle
     }
@@ -185,14 +208,24 @@ impl Oracle {
 
     /// Somebody asks for a capacity.
     pub(super) fn define_sent(&mut self, limit: usize, capacity: u64) {
-        let facts = &mut self.limits[limit];
-        facts.asked.insert(capacity);
-        facts.asked_for_zero |= capacity == 0;
+        self.instances.note_define(limit);
+        self.note_capacity(limit, capacity);
+    }
+
+    /// A limit may have a capacity, or all that a template matches.
+    fn note_capacity(&mut self, limit: usize, capacity: u64) {
+        for (number, facts) in self.limits.iter_mut().enumerate() {
+            if number == limit || templates_of(number).contains(&limit) {
+                facts.asked.insert(capacity);
+                facts.asked_for_zero |= capacity == 0;
+            }
+        }
     }
 
     /// The process has lost everything that it knew.
     pub(super) fn forget(&mut self, now: Timestamp) {
         self.leases.clear();
+        self.instances.forget();
         self.epoch += 1;
         for limit in &mut self.limits {
             (limit.debt, limit.debt_min) = (0, 0);
@@ -270,6 +303,7 @@ impl Oracle {
             guards: 0,
             met: limits.iter().map(met).collect(),
             may_max: limits.iter().map(|limit| (*limit, 0)).collect(),
+            instances: InstanceCounts::default(),
             roomy: if is_reserve { limits } else { BTreeSet::new() },
             is_open: true,
         };
@@ -298,6 +332,7 @@ impl Oracle {
         for variant in &mut lease.variants {
             if variant.operations.contains(&operation) {
                 variant.touched_at = Some(now);
+                self.instances.note_reserve(now, matched_count(variant.needs.keys()));
             }
         }
         let completes = lease.completes.iter_mut();
@@ -320,7 +355,7 @@ impl Oracle {
             let span = self.span(limit, now);
             let Span { must, may, debt_max, accounted } = span;
             spans.push(span);
-            let Reading { capacity, used, debt, is_closed, resets_at } = *reading;
+            let Reading { capacity, used, debt, is_closed, resets_at, .. } = *reading;
             let name = key(limit);
             let violation = |invariant, detail| Err(Violation { invariant, detail });
             let facts = &self.limits[limit];
@@ -364,7 +399,8 @@ impl Oracle {
             self.limits[limit].debt = debt;
             self.check_reset(limit, resets_at)?;
         }
-        self.note_room(readings, &spans);
+        self.instances.check(readings)?;
+        self.note_room(now, readings, &spans);
         self.rule_out(now, readings, &spans)
     }
 
@@ -380,18 +416,20 @@ impl Oracle {
             let detail = format!("{} resets at {shown} ms, and not at {ends:?}", key(limit));
             return Err(Violation { invariant: Invariant::ResetsOnSchedule, detail });
         }
-        if !facts.possible.may_be_missing() {
+        if !facts.may_be_new {
             periods.settle(shown);
         }
         Ok(())
     }
 
     /// Keeps up who certainly had room, and who certainly had none.
-    fn note_room(&mut self, readings: &[Reading], spans: &[Span]) {
+    fn note_room(&mut self, now: Timestamp, readings: &[Reading], spans: &[Span]) {
+        let instances = self.instances.counts(now, readings);
         for facts in self.operations.values_mut().filter(|facts| facts.is_open) {
             let Some(lease) = self.leases.get(&facts.lease) else {
                 continue;
             };
+            facts.instances.add(instances);
             // It may be in the sum already; then it is counted twice here, and has even less room.
             facts.roomy.retain(|limit| {
                 let own = lease.variants.iter().filter_map(|variant| variant.needs.get(limit));

@@ -1,15 +1,19 @@
 //! A run's plan: its events and faults as plain data.
 
 mod generate;
+mod keys;
 mod text;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    LimitMode, Overage, RegisteredLimit, Requirements, ReserveRequest, Window,
+    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKind, LimitMode, Overage,
+    RegisteredLimit, Requirements, ReserveRequest, Window,
 };
 
 pub(super) use self::generate::{LimitChoices, Topology};
+pub(super) use self::keys::{
+    MATCHED, OTHER_KEYS, TEMPLATES, UNMATCHED, extra_key, key, key_of, number, templates_of,
+};
 use super::calendar::Schedule;
 use super::virtual_disk::DiskCall;
 use crate::world;
@@ -27,6 +31,7 @@ pub struct LimitsPlan {
     /// By how much each server's clock is ahead of the ledger's when the run starts, in milliseconds.
     pub(super) skews_ms: Vec<i64>,
     pub(super) limits: Vec<LimitSetup>,
+    pub(super) instance_bounds: InstanceBounds,
     /// How late the ledger releases what has expired.
     pub(super) expiry_lag_ms: u64,
     /// How many leases a server remembers.
@@ -41,6 +46,15 @@ pub(super) struct LimitSetup {
     pub(super) capacity: u64,
     pub(super) overage: Overage,
     pub(super) is_shadow: bool,
+    /// The limits file has it at the start.
+    pub(super) is_defined: bool,
+}
+
+/// How many limits may be made from templates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct InstanceBounds {
+    pub(super) count_max: usize,
+    pub(super) new_per_second_max: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,6 +201,12 @@ impl LimitsPlan {
         Limit { key: extra_key(), ..self.limits[0].limit(0, definition) }
     }
 
+    /// Those that the limits file has at the start.
+    pub(super) fn defined_limits(&self) -> impl Iterator<Item = Limit> {
+        let defined = self.limits.iter().enumerate().filter(|(_, setup)| setup.is_defined);
+        defined.map(|(number, setup)| setup.limit(number, setup.definition()))
+    }
+
     pub(super) fn has_calendar(&self) -> bool {
         self.limits.iter().any(|limit| limit.definition().schedule.is_some())
     }
@@ -206,6 +226,11 @@ impl LimitsPlan {
         };
         self.events[..events].iter().map(leap_ms).sum()
     }
+}
+
+impl InstanceBounds {
+    /// More than any plan has.
+    pub(super) const WIDE: Self = Self { count_max: 1_000, new_per_second_max: 1_000 };
 }
 
 impl LimitSetup {
@@ -259,33 +284,6 @@ impl Definition {
         let capacity = registered.target().get();
         Self { capacity, is_shadow: mode == LimitMode::Shadow, schedule }
     }
-}
-
-/// What follows `global:llm:p:` in the keys, in the order of the numbers and of the texts: the limits of one model, which are one group in
-/// memory, and one of another model.
-const KEYS: [&str; 4] = ["m:concurrency", "m:rpm", "m:tpm", "n:rpm"];
-/// The same of the other model's limits, which no plan has.
-pub(super) const OTHER_KEYS: [&str; 2] = ["n:concurrency", "n:tpm"];
-const PREFIX: &str = "global:llm:p:";
-
-/// The key of a limit.
-pub(super) fn key(number: usize) -> LimitKey {
-    key_of(KEYS[number])
-}
-
-pub(super) fn key_of(rest: &str) -> LimitKey {
-    LimitKey::new(format!("{PREFIX}{rest}")).expect("a text without white space")
-}
-
-/// The key of the limit that no lease uses.
-pub(super) fn extra_key() -> LimitKey {
-    key_of("o:rpm")
-}
-
-/// The number of the limit that has this key.
-pub(super) fn number(key: &LimitKey) -> usize {
-    let is_it = |rest: &&str| key.as_str().strip_prefix(PREFIX) == Some(rest);
-    KEYS.iter().position(is_it).expect("plans have only these")
 }
 
 /// The ID of a lease: its number in the random part, spread, so that it is one among many.

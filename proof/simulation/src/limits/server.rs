@@ -186,9 +186,8 @@ impl Processes {
     /// None yet, and a limits file with the limits of the plan.
     pub(super) fn new(context: &SimContext) -> Arc<Self> {
         let disk = VirtualDisk::new(FOLDER, context.executor().clock(0));
-        let limits = context.plan().limits.iter().enumerate();
-        let limits = limits.map(|(number, setup)| setup.limit(number, setup.definition()));
-        let limits: Vec<_> = limits.map(RegisteredLimit::in_force).collect();
+        let limits = context.plan().defined_limits().map(RegisteredLimit::in_force);
+        let limits: Vec<_> = limits.collect();
         let outside = disk.process(u64::MAX, Arc::new(NoFaults), None);
         let write = || {
             let file = outside.open(LIMITS_PATH.as_ref(), Access::Truncate)?;

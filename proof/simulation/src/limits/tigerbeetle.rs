@@ -228,8 +228,8 @@ mod tests {
 
     use super::*;
     use crate::limits::plan::{
-        CallFault, Definition, DiskBehaviour, EventKind, LimitSetup, LimitsEvent, NetworkFault,
-        SetupKind,
+        CallFault, Definition, DiskBehaviour, EventKind, InstanceBounds, LimitSetup, LimitsEvent,
+        NetworkFault, SetupKind,
     };
 
     /// TB-08: what was staged is found again, whatever a loss of power leaves.
@@ -237,7 +237,8 @@ mod tests {
     fn tb_08_a_change_that_is_on_its_way_when_power_is_lost_is_shut_out() {
         let overage = Overage::Debt;
         let kind = SetupKind::Rolling { seconds: 1 };
-        let limits = [LimitSetup { kind, capacity: 7, overage, is_shadow: false }];
+        let limits =
+            [LimitSetup { kind, capacity: 7, overage, is_shadow: false, is_defined: true }];
         for seed in 0..20 {
             let event = |at_ms, client, kind, call_faults| {
                 let network = NetworkFault::None;
@@ -255,6 +256,7 @@ mod tests {
                 starts_at: FakeClock::new().now(),
                 skews_ms: vec![0],
                 limits: limits.to_vec(),
+                instance_bounds: InstanceBounds::WIDE,
                 expiry_lag_ms: 0,
                 leases_cached_max: 16,
                 events: vec![event(1_000, 0, define, slow), event(1_100, 1, lost, Vec::new())],

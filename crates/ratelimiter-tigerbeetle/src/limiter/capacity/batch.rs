@@ -37,15 +37,17 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Ok(rows.into_iter().flatten().map(|row| (row.id, row)).collect())
     }
 
-    /// Creates the accounts of these limits: at most two for each, and two that all share.
+    /// Creates the accounts of these limits: at most two for each, and two that all share. Returns those
+    /// that did not exist.
     pub(in crate::limiter) async fn create_accounts_of(
         &self,
         limits: &[AccountsOf<'_>],
-    ) -> Result<(), Unanswered> {
+    ) -> Result<Vec<AccountRow>, Unanswered> {
         let limits_per_call = (self.events_per_call().saturating_sub(2) / 2).max(1);
         let calls: Vec<_> = limits.chunks(limits_per_call).map(of_limits).collect();
         let made = stream::iter(calls).map(|accounts| self.create_missing(accounts));
-        made.buffered(CALLS_AT_ONCE).try_collect().await
+        let made: Vec<_> = made.buffered(CALLS_AT_ONCE).try_collect().await?;
+        Ok(made.into_iter().flatten().collect())
     }
 
     /// Sends transfers that succeed or fail on their own; returns one result per transfer, in order.

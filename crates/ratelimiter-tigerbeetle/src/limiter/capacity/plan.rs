@@ -16,8 +16,9 @@ use crate::ids;
 use crate::ledger::{
     AccountRow, Action, Transfer, TransferId, TransferResult, TransferStatus, UserData, WorkItem,
 };
+use crate::limiter::accounts::AccountsOf;
 use crate::limiter::codes::{AccountCode, TransferCode, marker};
-use crate::limiter::table::LimitAccount;
+use crate::limiter::table::{KnownLimit, LimitAccount};
 
 /// A limit's account at the time it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,6 +99,14 @@ pub(in crate::limiter) enum ChangeReply {
 }
 
 impl AccountGoal {
+    /// The accounts to create if its account is missing.
+    pub(in crate::limiter) const fn accounts(&self) -> AccountsOf<'_> {
+        match self.account.ends_at {
+            Some(ends_at) => AccountsOf::Period { account: self.account.id, ends_at },
+            None => AccountsOf::Limit(&self.key),
+        }
+    }
+
     /// Whether its change may arrive at any time: a new account is funded once, by whichever server,
     /// and every later change finds the account no longer new.
     pub(in crate::limiter) const fn is_harmless_late(&self) -> bool {
@@ -115,6 +124,12 @@ impl Version {
         let balances = self.row.balances;
         let capacity = balances.credits_posted.checked_sub(balances.debits_posted);
         capacity.expect("the account's debits never exceed its credits")
+    }
+
+    /// Whether the account is as a limit needs it: with its capacity, and closed while it decreases.
+    pub(in crate::limiter) fn agrees_with(&self, limit: &KnownLimit) -> bool {
+        self.capacity() == u128::from(limit.registered.limit.ceiling().get())
+            && self.is_closed() == limit.is_decreasing()
     }
 
     /// Units in reservations and holds.

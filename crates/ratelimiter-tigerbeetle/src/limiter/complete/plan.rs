@@ -119,13 +119,13 @@ pub(super) fn plan(
             }
             (_, None) => {}
             (kind, Some((key, actual))) => {
-                let overage = table.get(key).map(|limit| limit.registered.limit.overage);
+                let definition = table.definition_of(key);
                 if is_live(reservation) {
+                    let overage = definition.map(|limit| limit.overage);
                     plan.steps.extend(reconcile(lease.id, reservation, key, actual, overage));
                 } else if kind == ReservationKind::Calendar
-                    && let Some(limit) = table.get(key)
-                    && let Limit { kind: LimitKind::Calendar { .. }, overage, .. } =
-                        limit.registered.limit
+                    && let Some(Limit { kind: LimitKind::Calendar { .. }, overage, .. }) =
+                        definition
                 {
                     plan.add_late_excess(key, actual.saturating_sub(reservation.amount), overage);
                 }
@@ -186,6 +186,16 @@ impl CompletePlan {
     /// Units without room, by key, to be counted once the lease is completed.
     pub(super) fn uncovered(&self) -> &[(LimitKey, u64)] {
         &self.uncovered
+    }
+
+    /// The limits to whose debt the lease adds.
+    pub(super) fn debtors(&self) -> impl Iterator<Item = &LimitKey> {
+        self.steps.iter().filter_map(|step| match step {
+            CompleteStep::Debt { key, .. } => Some(key),
+            CompleteStep::Release(_) | CompleteStep::Shrink { .. } | CompleteStep::Cover { .. } => {
+                None
+            }
+        })
     }
 
     /// Interprets the reply to the chain, and drops or replaces what was refused.

@@ -11,7 +11,7 @@ use ratelimiter::{Decision, ReserveError, ReserveRequest};
 use super::super::TigerBeetleLimiter;
 use super::super::table::ResolvedRequirement;
 use super::super::unanswered::unanswered;
-use super::{ChainReply, ReservePlan, chain, transfers_of};
+use super::{ChainReply, NeededInstances, ReservePlan, chain, transfers_of};
 use crate::ledger::{ItemTooLarge, Ledger, LedgerError, WorkItem};
 
 /// Small enough that several parts fit into a request, and that several sessions share a large
@@ -45,7 +45,7 @@ enum BatchItem {
     InItem(Vec<ResolvedRequirement>, Range<usize>),
     /// By its own request to the ledger.
     Alone,
-    Refused(ReserveError),
+    Answered(Result<Decision, ReserveError>),
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
@@ -71,13 +71,45 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         answers
     }
 
-    /// Plans these requests, after the periods that they need have begun, all together.
+    /// Makes the instances that these requests need, all together, and plans them again.
+    async fn make_instances_of(
+        &self,
+        requests: &[ReserveRequest],
+        plans: &mut [Result<ReservePlan, ReserveError>],
+    ) {
+        let need = async |(request, plan): (&ReserveRequest, &mut Result<_, _>)| {
+            let Ok(ReservePlan::MakeInstances(requirements)) = plan else {
+                return None;
+            };
+            let requirements = std::mem::take(requirements);
+            match self.needed_instances(request, requirements).await {
+                Ok(NeededInstances::Check(claim)) => return Some(claim),
+                Ok(NeededInstances::None(other)) => *plan = Ok(other),
+                Err(error) => *plan = Err(error),
+            }
+            None
+        };
+        let needed = join_all(requests.iter().zip(plans.iter_mut()).map(need)).await;
+        let keys = needed.iter().flatten().flat_map(|claim| &claim.keys);
+        let failed = self.check_instances(&keys.cloned().collect::<Vec<_>>()).await;
+        for ((request, plan), needed) in requests.iter().zip(plans).zip(needed) {
+            let Some(claim) = needed else { continue };
+            *plan = match claim.keys.iter().find_map(|key| failed.get(key)) {
+                None => self.plan_reserve(request),
+                Some(unanswered) => Err(unanswered.clone().into()),
+            };
+        }
+    }
+
+    /// Plans these requests, after the instances that they need were made and the periods have begun,
+    /// all together.
     async fn plan_part(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<ReservePlan, ReserveError>> {
         let plan = |request| self.plan_reserve(request);
         let mut plans: Vec<_> = requests.iter().map(plan).collect();
+        self.make_instances_of(requests, &mut plans).await;
         let mut ended = Vec::new();
         for plan in plans.iter().flatten() {
             if let ReservePlan::BeginPeriods(keys) = plan {
@@ -114,9 +146,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             Ok(
                 ReservePlan::Replay(_)
                 | ReservePlan::BeginPeriods(_)
+                | ReservePlan::MakeInstances(_)
                 | ReservePlan::DeniedByDefinition { .. },
             ) => BatchItem::Alone,
-            Err(error) => BatchItem::Refused(error),
+            Ok(ReservePlan::Answered(answer)) => BatchItem::Answered(answer),
+            Err(error) => BatchItem::Answered(Err(error)),
         };
         let planned: Vec<_> = requests.iter().zip(plans).map(&mut plan_item).collect();
         let transfers: Vec<_> = transfers_of(&item).collect();
@@ -130,14 +164,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             (BatchItem::InItem(requirements, at), Ok(results)) => {
                 (&requirements[..], &results[at.clone()])
             }
-            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Refused(_), _) => {
+            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Answered(_), _) => {
                 (&[][..], &[][..])
             }
         });
         let shadow_denied = self.shadow_denied(&chains.collect::<Vec<_>>()).await;
         let answer =
             async |request: &ReserveRequest, planned, shadow_denied| match (planned, &results) {
-                (BatchItem::Refused(error), _) => Err(error),
+                (BatchItem::Answered(answer), _) => answer,
                 (BatchItem::InItem(requirements, at), Ok(results)) => {
                     let (transfers, results) = (&transfers[at.clone()], &results[at]);
                     let reply = ChainReply { transfers, results, shadow_denied };

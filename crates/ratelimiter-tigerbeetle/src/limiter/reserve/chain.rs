@@ -6,7 +6,7 @@ use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
-use crate::limiter::cluster_time::id_probe;
+use crate::limiter::cluster_time::{always_refused, id_probe};
 use crate::limiter::codes::{ReservationKind, TransferCode, period_data, user_data};
 use crate::limiter::table::ResolvedRequirement;
 
@@ -45,6 +45,24 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[Resolved
         }
     };
     item.push_chain(requirements.iter().map(reservation));
+}
+
+/// The chain of a lease that fails in any case, so that it reserves nothing: it tells whether there is
+/// room. Without room it burns the same ID as the lease's own chain.
+pub(super) fn trial(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
+    let mut chain = WorkItem::new();
+    push(&mut chain, lease, requirements);
+    let events = chain.events().iter().map(|event| event.transfer);
+    WorkItem::new().with_chain(events.chain([always_refused()]))
+}
+
+/// Interprets the reply to a trial; `None` if there is room.
+pub(super) fn read_trial(results: &[TransferResult]) -> Option<Refusal> {
+    let last = results.len() - 1;
+    match TransferResult::first_refusal(results) {
+        Some((at, TransferStatus::AccountsMustBeDifferent)) if at == last => None,
+        _ => read(results).err(),
+    }
 }
 
 /// Checks whether the IDs of a lease's chain are taken or burned, with one event per requirement,

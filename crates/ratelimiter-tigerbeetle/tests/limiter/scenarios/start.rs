@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::{Backend, DefineError, LimitStatus, RegisteredLimit};
+use ratelimiter::{Backend, LimitStatus, RegisteredLimit};
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
@@ -98,19 +98,4 @@ pub async fn tb_08_a_start_writes_nothing_when_nothing_has_changed<L: Ledger + C
     limits[300].limit.capacity = on.rolling("", 60, 11).capacity;
     assert_eq!(start(&limits).await, CallCounts { calls: 4, transfers: 2 });
     assert_eq!(start(&limits).await, CallCounts { calls: 3, transfers: 0 });
-}
-
-/// TPL-01: until there are templates, one is refused, whatever comes with it, and nothing is written.
-pub async fn tpl_01_a_template_is_refused<L: Ledger + Clone>(on: TestContext<L>) {
-    let limiter = on.limiter();
-    let limits = [on.rolling("a", 60, 1), on.rolling("t:*", 60, 1)];
-    let is_refused = |error: &DefineError| matches!(error, DefineError::InvalidKey { key, .. } if *key == limits[1].key);
-    assert!(is_refused(&limiter.define(limits[1].clone()).await.unwrap_err()));
-    assert!(is_refused(&limiter.define_all(limits.to_vec()).await.unwrap_err()));
-    let registered = limits.iter().cloned().map(RegisteredLimit::in_force).collect();
-    let restored = limiter.restore_all(registered, &BTreeSet::new()).await;
-    assert!(is_refused(&restored.unwrap_err()));
-    for limit in &limits {
-        assert_eq!(limiter.state(&limit.key).await, Ok(None));
-    }
 }

@@ -11,7 +11,7 @@ use ratelimiter::{LimitKey, Registry};
 use super::Oracle;
 use super::in_force::{Possible, Target};
 use crate::executor::Operation;
-use crate::limits::plan::Definition;
+use crate::limits::plan::{Definition, TEMPLATES, key, templates_of};
 use crate::outcome::{Invariant, Violation};
 
 /// What whoever asked for a change was told.
@@ -62,23 +62,48 @@ impl Definitions {
         is_change
     }
 
-    /// The definitions of a limit that may be in force.
-    pub(super) fn possible(&self, key: &LimitKey) -> Possible {
-        let mut targets = self.settled.get(key).cloned().unwrap_or_else(undefined);
+    /// The targets of a key when no change of it is under way.
+    fn settled_targets(&self, key: &LimitKey) -> BTreeSet<Target> {
+        self.settled.get(key).cloned().unwrap_or_else(undefined)
+    }
+
+    /// The targets that a key may have.
+    fn targets(&self, key: &LimitKey) -> BTreeSet<Target> {
+        let mut targets = self.settled_targets(key);
         for (_, change) in self.under_way.iter().filter(|((_, other), _)| other == key) {
             targets.insert(change.wanted);
             targets.extend(&change.others);
         }
-        Possible::new(targets)
+        targets
     }
 
-    /// The change that deletes a limit, if no other may have.
-    pub(super) fn deleted_by(&self, key: &LimitKey) -> Option<Operation> {
+    /// The definitions of a limit that may be in force: its own, or that of a template (`TPL-02`, `TPL-03`).
+    pub(super) fn possible(&self, limit: usize) -> Possible {
+        governing(limit, |key| self.targets(key))
+    }
+
+    /// The limit's own definition may be deleted now.
+    pub(super) fn may_be_deleted(&self, key: &LimitKey) -> bool {
+        let mut changes = self.under_way.iter().filter(|((_, other), _)| other == key);
+        changes.any(|(_, change)| change.wanted.is_none())
+            && self.targets(key).iter().any(Option::is_some)
+    }
+
+    /// A template, or a limit that may have no definition of its own and is matched by one.
+    pub(super) fn may_follow_templates(&self, limit: usize) -> bool {
+        let is_matched = !templates_of(limit).is_empty();
+        TEMPLATES.contains(&limit) || is_matched && self.targets(&key(limit)).contains(&None)
+    }
+
+    /// The change that deletes a limit, or the template that governs it, if no other may have.
+    pub(super) fn deleted_by(&self, limit: usize) -> Option<Operation> {
+        let templates = templates_of(limit).iter().copied();
+        let keys: Vec<_> = std::iter::once(limit).chain(templates).map(key).collect();
         let mut deletes = self.under_way.iter().filter(|((_, other), change)| {
-            other == key && (change.wanted.is_none() || change.others.contains(&None))
+            keys.contains(other) && (change.wanted.is_none() || change.others.contains(&None))
         });
         let ((operation, _), _) = deletes.next()?;
-        let is_settled = self.settled.get(key).is_some_and(|targets| !targets.contains(&None));
+        let is_settled = !governing(limit, |key| self.settled_targets(key)).may_be_missing();
         (is_settled && deletes.next().is_none()).then_some(*operation)
     }
 
@@ -115,7 +140,7 @@ impl Definitions {
         let mut made = Vec::new();
         for key in self.keys_of(operation) {
             let Change { wanted, others, .. } = &self.under_way[&(operation, key.clone())];
-            let settled = self.settled.get(&key).cloned().unwrap_or_else(undefined);
+            let settled = self.settled_targets(&key);
             let changes = self.under_way.keys().filter(|(_, other)| *other == key);
             let is_changed_by_others = changes.count() > 1 || !others.is_empty();
             if is_changed_by_others || settled.len() > 1 || settled.contains(wanted) {
@@ -126,6 +151,18 @@ impl Definitions {
         let (first, _) = *made.first()?;
         made.into_iter().find(|(is_made, _)| *is_made != first).map(|(_, key)| key)
     }
+}
+
+/// The definitions that may govern a limit: its own, or the first there is of its templates.
+fn governing(limit: usize, targets: impl Fn(&LimitKey) -> BTreeSet<Target>) -> Possible {
+    let mut possible = targets(&key(limit));
+    for template in templates_of(limit) {
+        if !possible.remove(&None) {
+            break;
+        }
+        possible.extend(targets(&key(*template)));
+    }
+    Possible::new(possible)
 }
 
 fn target_of(registry: &Registry, key: &LimitKey) -> Target {
@@ -183,7 +220,7 @@ impl Oracle {
         let keys: BTreeSet<&LimitKey> = settled.keys().chain(defined).collect();
         for key in keys {
             let target = target_of(registry, key);
-            let mut may_be = settled.get(key).cloned().unwrap_or_else(undefined);
+            let mut may_be = self.definitions.settled_targets(key);
             let changes = under_way.iter().filter(|((_, other), _)| other == key);
             may_be.extend(changes.map(|(_, change)| change.wanted));
             if !may_be.contains(&target) {
@@ -209,8 +246,8 @@ mod tests {
     use ratelimiter::{Overage, RegisteredLimit};
 
     use super::*;
-    use crate::limits::oracle::AllowedLag;
-    use crate::limits::plan::{LimitSetup, SetupKind, key};
+    use crate::limits::oracle::{AllowedLag, LimitFacts};
+    use crate::limits::plan::{InstanceBounds, LimitSetup, SetupKind};
 
     const A: Operation = Operation(0);
     const B: Operation = Operation(1);
@@ -226,6 +263,7 @@ mod tests {
         capacity: 1,
         overage: Overage::Debt,
         is_shadow: false,
+        is_defined: true,
     };
 
     fn sent(oracle: &mut Oracle, operation: Operation, number: usize, capacity: u64) {
@@ -239,7 +277,7 @@ mod tests {
 
     /// Which of the capacities 0 to 3 the file may have. The limit had 1, A asks for 2 and B for 3.
     fn may_have(happens: impl FnOnce(&mut Oracle)) -> Vec<u64> {
-        let mut oracle = Oracle::new(&[SETUP], AT_ONCE, NOW);
+        let mut oracle = Oracle::new(&[SETUP], InstanceBounds::WIDE, AT_ONCE, NOW);
         sent(&mut oracle, A, 0, 2);
         happens(&mut oracle);
         let file = |capacity| [limit(0, capacity)];
@@ -256,7 +294,7 @@ mod tests {
     /// OPS-03
     #[test]
     fn ops_03_the_file_may_have_all_of_a_list_or_nothing() {
-        let mut oracle = Oracle::new(&[SETUP, SETUP], AT_ONCE, NOW);
+        let mut oracle = Oracle::new(&[SETUP, SETUP], InstanceBounds::WIDE, AT_ONCE, NOW);
         let is_kept = |oracle: &Oracle, capacities: [u64; 2]| {
             let limits = [0, 1].map(|number| limit(number, capacities[number]));
             oracle.check_file(&limits.into_iter().collect()).is_ok()
@@ -278,12 +316,48 @@ mod tests {
     /// OPS-03
     #[test]
     fn ops_03_a_list_may_be_followed_by_a_change_of_a_part() {
-        let mut oracle = Oracle::new(&[SETUP, SETUP], AT_ONCE, NOW);
+        let mut oracle = Oracle::new(&[SETUP, SETUP], InstanceBounds::WIDE, AT_ONCE, NOW);
         sent(&mut oracle, A, 0, 2);
         sent(&mut oracle, A, 1, 3);
         sent(&mut oracle, B, 1, 1);
         oracle.change_told(B, ChangeTold::Made, NOW);
         assert_eq!(oracle.check_file(&[limit(0, 2), limit(1, 1)].into_iter().collect()), Ok(()));
+    }
+
+    /// TPL-02, TPL-03, TPL-04
+    #[test]
+    fn tpl_02_a_limit_is_governed_by_its_own_definition_or_by_its_first_template() {
+        use ChangeTold::{Made, NotMade};
+        let setups: Vec<_> = (0..TEMPLATES.end)
+            .map(|number| LimitSetup {
+                capacity: number as u64,
+                is_defined: matches!(number, 8 | 10),
+                ..SETUP
+            })
+            .collect();
+        let mut oracle = Oracle::new(&setups, InstanceBounds::WIDE, AT_ONCE, NOW);
+        // The largest capacity that may be in force, and whether what is reserved may be lost.
+        let may = |oracle: &Oracle, limit: usize| {
+            let LimitFacts { possible, may_be_lost, .. } = &oracle.limits[limit];
+            (possible.capacity_max(), *may_be_lost)
+        };
+        assert_eq!([4, 5, 6, 7].map(|limit| may(&oracle, limit).0), [8, 10, 8, 10]);
+        let mut change = |limit: usize, wanted: Option<u64>, told: ChangeTold| {
+            let wanted = wanted.map(Definition::of_capacity);
+            oracle.change_sent(A, &key(limit), wanted, NOW);
+            let before = may(&oracle, 4);
+            oracle.change_told(A, told, NOW);
+            [before, may(&oracle, 4)]
+        };
+        assert_eq!(change(4, Some(20), NotMade), [(20, false), (8, false)]);
+        assert_eq!(change(4, None, NotMade), [(8, false); 2], "it has no definition of its own");
+        assert_eq!(change(4, Some(20), Made), [(20, false); 2]);
+        assert_eq!(change(8, None, Made), [(20, false); 2]);
+        assert_eq!(change(4, None, Made), [(20, true), (10, false)]);
+        assert_eq!(change(8, Some(3), Made), [(10, false), (3, false)]);
+        assert_eq!(change(10, None, Made), [(3, false); 2]);
+        assert_eq!(change(8, None, NotMade), [(3, true), (3, false)]);
+        assert_eq!(change(8, None, Made), [(3, true), (0, true)]);
     }
 
     /// DEF-08

@@ -71,8 +71,11 @@ impl Oracle {
         for limit in 0..self.limits.len() {
             self.follow_time(limit, now);
             let facts = &mut self.limits[limit];
-            facts.possible = self.definitions.possible(&key(limit));
-            facts.deleted_by = self.definitions.deleted_by(&key(limit));
+            facts.possible = self.definitions.possible(limit);
+            facts.may_be_lost =
+                facts.possible.may_be_missing() || self.definitions.may_be_deleted(&key(limit));
+            facts.deleted_by = self.definitions.deleted_by(limit);
+            facts.may_be_new = facts.may_be_lost || self.definitions.may_follow_templates(limit);
             facts.was_shadow |= facts.possible.may_be_shadow();
             self.follow_time(limit, now);
         }
@@ -86,15 +89,14 @@ impl Oracle {
     /// Time has passed with the definitions that may be in force.
     pub(super) fn follow_time(&mut self, limit: usize, now: Timestamp) {
         let facts = &mut self.limits[limit];
-        let may_be_missing = facts.possible.may_be_missing();
         if let Some(periods) = &mut facts.periods {
             let schedules = facts.possible.schedules();
             periods.advance(now, &schedules);
-            if may_be_missing {
+            if facts.may_be_new {
                 periods.begin(now, &schedules);
             }
         }
-        if may_be_missing {
+        if facts.may_be_lost {
             (facts.debt, facts.debt_min) = (0, 0);
             let variants = self.leases.values_mut().flat_map(|lease| &mut lease.variants);
             for variant in variants.filter(|variant| variant.needs.contains_key(&limit)) {

@@ -51,8 +51,7 @@ impl Oracle {
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
                     DenialReason::TooManyInstances { template } => {
-                        let detail = format!("there is no template {template}");
-                        violation(Invariant::AnswersHaveReasons, detail)
+                        self.check_too_many(operation, template)
                     }
                     DenialReason::NoRoom { keys } => {
                         let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));

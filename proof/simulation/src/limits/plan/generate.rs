@@ -1,14 +1,15 @@
 //! Random plans from seeds.
 
 mod second_edition;
+mod templates;
 
 use ratelimiter::Overage;
 use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 
 pub(crate) use self::second_edition::LimitChoices;
 use super::{
-    CallFault, Definition, DiskBehaviour, DiskFault, EVENTS_MS, EventKind, LimitSetup, LimitsEvent,
-    LimitsPlan, NetworkFault, SetupKind,
+    CallFault, Definition, DiskBehaviour, DiskFault, EVENTS_MS, EventKind, InstanceBounds,
+    LimitSetup, LimitsEvent, LimitsPlan, NetworkFault, SetupKind,
 };
 
 /// What kind of run a plan is for.
@@ -38,6 +39,9 @@ struct Generator {
     starts_at: Timestamp,
     servers: usize,
     limits: Vec<LimitSetup>,
+    /// The limits that leases need.
+    leased: Vec<usize>,
+    instance_bounds: InstanceBounds,
     clients: usize,
     /// How likely a fault is, in percent.
     fault_percent: u32,
@@ -50,31 +54,45 @@ impl LimitsPlan {
         let fault_percent = *random.choice(&[0, 10, 25, 40]).expect("there are four");
         let servers = if topology == Topology::ServersOnLedger { random.usize(1..=3) } else { 1 };
         let clients = random.usize(2..=10);
-        let limits = (0..random.usize(2..=4)).map(|_| limit(&mut random)).collect();
+        let limits: Vec<_> = (0..random.usize(2..=4)).map(|_| limit(&mut random)).collect();
         let mut generator = Generator {
             random,
             topology,
             starts_at: FakeClock::new().now(),
             servers,
+            leased: (0..limits.len()).collect(),
             limits,
+            instance_bounds: InstanceBounds::WIDE,
             clients,
             fault_percent,
             events: Vec::new(),
         };
-        for lease in 0..generator.random.usize(6..=26) {
-            generator.lease(lease);
-        }
+        let lease_count = generator.random.usize(6..=26);
+        (0..lease_count).for_each(|lease| generator.lease(lease));
         generator.administration();
         generator.disasters();
         let skews_ms = (0..servers).map(|_| generator.skew_ms()).collect();
         generator.lists(seed);
         generator.definition_faults(seed);
         generator.second_edition(seed, choices);
-        let Generator { mut random, starts_at, limits, mut events, .. } = generator;
+        if choices.templates {
+            generator.templates(seed, lease_count);
+        }
+        let Generator { mut random, starts_at, limits, instance_bounds, mut events, .. } =
+            generator;
         events.sort_by_key(|event| event.at_ms);
         let expiry_lag_ms = *random.choice(&[0, 0, 40, 100]).expect("there are four");
         let leases_cached_max = *random.choice(&[1_000, 1_000, 16, 0]).expect("there are four");
-        Self { seed, starts_at, skews_ms, limits, expiry_lag_ms, leases_cached_max, events }
+        Self {
+            seed,
+            starts_at,
+            skews_ms,
+            limits,
+            instance_bounds,
+            expiry_lag_ms,
+            leases_cached_max,
+            events,
+        }
     }
 }
 
@@ -89,6 +107,7 @@ fn limit(random: &mut fastrand::Rng) -> LimitSetup {
         capacity: random.u64(1..=12),
         overage: if random.u8(..4) == 0 { Overage::Deny } else { Overage::Debt },
         is_shadow: false,
+        is_defined: true,
     }
 }
 
@@ -159,7 +178,7 @@ impl Generator {
     }
 
     fn needs(&mut self) -> Vec<(usize, u64)> {
-        let mut numbers: Vec<usize> = (0..self.limits.len()).collect();
+        let mut numbers = self.leased.clone();
         self.random.shuffle(&mut numbers);
         let count = self.random.usize(1..=numbers.len().min(3));
         let amounts = numbers[..count].iter().map(|number| (*number, self.random.u64(1..=7)));

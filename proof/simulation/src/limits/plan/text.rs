@@ -5,7 +5,8 @@ use std::fmt;
 use ratelimiter::Limit;
 
 use super::{
-    Definition, DiskBehaviour, EventKind, LimitsEvent, LimitsPlan, NetworkFault, extra_key, key,
+    Definition, DiskBehaviour, EventKind, InstanceBounds, LimitsEvent, LimitsPlan, NetworkFault,
+    extra_key, key,
 };
 
 impl fmt::Display for LimitsPlan {
@@ -14,7 +15,12 @@ impl fmt::Display for LimitsPlan {
         for (number, limit) in self.limits.iter().enumerate() {
             let Limit { key, kind, overage, .. } = limit.limit(number, limit.definition());
             let definition = Definition { schedule: None, ..limit.definition() };
-            writeln!(f, "limit {key} {kind} {definition}, overage {}", overage.name())?;
+            let missing = if limit.is_defined { "" } else { ", not defined at the start" };
+            writeln!(f, "limit {key} {kind} {definition}, overage {}{missing}", overage.name())?;
+        }
+        let InstanceBounds { count_max, new_per_second_max } = self.instance_bounds;
+        if self.instance_bounds != InstanceBounds::WIDE {
+            writeln!(f, "at most {count_max} instances, {new_per_second_max} new in a second")?;
         }
         if self.has_calendar() {
             writeln!(f, "starts at {} ms after 1970", self.starts_at.unix_ms())?;

@@ -13,6 +13,7 @@ use crate::limits::calendar::{DAILY_RESETS, Schedule};
 pub(crate) struct LimitChoices {
     pub(crate) calendar: bool,
     pub(crate) shadow: bool,
+    pub(crate) templates: bool,
 }
 
 const MINUTE_MS: u64 = 60_000;
@@ -21,8 +22,9 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 const LEAPS_MS: [u64; 6] = [MINUTE_MS, HOUR_MS, HOUR_MS, 23 * HOUR_MS, 24 * HOUR_MS, 25 * HOUR_MS];
 
 impl LimitChoices {
-    pub(crate) const ALL: Self = Self { calendar: true, shadow: true };
-    pub(crate) const FIRST_EDITION: Self = Self { calendar: false, shadow: false };
+    pub(crate) const ALL: Self = Self { calendar: true, shadow: true, templates: true };
+    pub(crate) const FIRST_EDITION: Self =
+        Self { calendar: false, shadow: false, templates: false };
 }
 
 impl Generator {
@@ -120,13 +122,13 @@ impl Generator {
         }
     }
 
-    fn define(&mut self, at_ms: u64, limit: usize, definition: Definition) {
+    pub(super) fn define(&mut self, at_ms: u64, limit: usize, definition: Definition) {
         let (server, disk) = (self.server(), self.disk());
         let kind = EventKind::Define { server, limit, definition, extra: None, disk };
         self.event(at_ms, self.clients, kind);
     }
 
-    fn disk(&mut self) -> DiskBehaviour {
+    pub(super) fn disk(&mut self) -> DiskBehaviour {
         let slow_ms = match self.is_faulty() {
             true => self.random.u64(50..=1_000),
             false => DiskBehaviour::NORMAL.slow_ms,
