@@ -53,6 +53,14 @@ pub enum RegistryUrlError {
          registry.path"
     )]
     Redis,
+    /// It has several hosts.
+    #[error("has several hosts; name one, whose address follows the primary")]
+    SeveralHosts,
+    /// A password with one of these characters would be read as the name of a database, and shown.
+    #[error(
+        "has a /, @ or # in the name of the database; in a password, write them as %2F, %40 and %23"
+    )]
+    Delimiter,
     /// The driver does not know a parameter.
     #[error("has an unknown parameter; known are {}, and options[…]", PARAMETERS.join(", "))]
     Parameter,
@@ -77,14 +85,23 @@ impl RegistryUrl {
         if !is_any(SCHEMES) {
             return Err(RegistryUrlError::Scheme);
         }
-        let parameters = text.split_once('?').map_or("", |(_, parameters)| parameters);
+        let (base, parameters) = text.split_once('?').unwrap_or((text, ""));
+        let (_, base) = base.split_once("://").expect("it has a scheme");
+        let (authority, database) = base.split_once('/').unwrap_or((base, ""));
+        if base.contains('#') || database.contains(['/', '@']) {
+            return Err(RegistryUrlError::Delimiter);
+        }
+        let (_, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if host.contains(',') {
+            return Err(RegistryUrlError::SeveralHosts);
+        }
         let mut names = form_urlencoded::parse(parameters.as_bytes()).map(|(name, _)| name);
         let is_known = |name: &str| PARAMETERS.contains(&name) || name.starts_with("options[");
         if !names.all(|name| is_known(&name)) {
             return Err(RegistryUrlError::Parameter);
         }
         let options = PgConnectOptions::from_str(text)
-            .map_err(|error| RegistryUrlError::Unreadable { reason: error.to_string() })?;
+            .map_err(|error| RegistryUrlError::Unreadable { reason: reason_of(&error) })?;
         Ok(Self { text: text.to_owned(), place: place_of(&options) })
     }
 
@@ -96,6 +113,11 @@ impl RegistryUrl {
     pub(super) fn options(&self) -> PgConnectOptions {
         PgConnectOptions::from_str(&self.text).expect("it was read before")
     }
+}
+
+/// The driver's reason, which it may begin with the same words more than once.
+fn reason_of(error: &sqlx::Error) -> String {
+    error.to_string().trim_start_matches("error with configuration: ").to_owned()
 }
 
 fn place_of(options: &PgConnectOptions) -> String {
@@ -151,6 +173,7 @@ mod tests {
             ("./limits.json", RegistryUrlError::Scheme),
             ("", RegistryUrlError::Scheme),
             ("postgresql://db/limits?passwort=s3cret", RegistryUrlError::Parameter),
+            ("postgresql://one,two:5433/limits", RegistryUrlError::SeveralHosts),
         ] {
             assert_eq!(RegistryUrl::new(text), Err(error), "{text}");
         }
@@ -163,6 +186,7 @@ mod tests {
         for text in [
             "postgresql://app:s3cret@db:5433/limits?sslmode=require",
             "postgresql://app@db:5433/limits?password=s3cret",
+            "postgresql://app:s3@cret,%2F@db:5433/limits",
         ] {
             let url = RegistryUrl::new(text).unwrap();
             assert_eq!(url.to_string(), "postgresql://app@db:5433/limits");
@@ -171,6 +195,9 @@ mod tests {
         for text in [
             "postgresql://app:s3cret@db:many/limits",
             "postgresql://app:s3#cret@db/limits",
+            "postgresql://app:5/s3cret@db/limits",
+            "postgresql://app:5#s3cret@db/limits",
+            "postgresql://app:5?s3cret@db/limits",
             "mysql://app:s3cret@db/limits",
         ] {
             let error = RegistryUrl::new(text).unwrap_err();
