@@ -122,6 +122,8 @@ impl<B: HostedBackend> Admin<B> {
             if !unchanged.map_err(unreadable)? {
                 return Err(NotOwned::ByAnother { reason: CHANGED_SINCE_START.to_owned() });
             }
+            // A database that failed over or was restored may have lost what this server wrote last.
+            store.needs_write |= store.owned.is_some();
         }
         store.owned = Some(owned);
         Ok(())

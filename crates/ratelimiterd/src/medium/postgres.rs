@@ -141,6 +141,14 @@ impl PostgresMedium {
             .unwrap_or_else(|_| Err(LoadError::unreadable(self.place(), Failure::Panicked.error())))
     }
 
+    /// The same for what is staged.
+    async fn parse_staged(&self, name: String, text: Option<String>) -> io::Result<StagedDocument> {
+        let parsed = spawn_blocking(move || {
+            StagedDocument::new(PathBuf::from(name), text.as_deref().map(str::as_bytes))
+        });
+        parsed.await.map_err(|_| Failure::Panicked.error_of(self.database.place()))
+    }
+
     /// Asks for the ownership once.
     async fn try_own(&self, mode: LockMode, addr: SocketAddr) -> Result<Lock, OwnError> {
         let description = format!("PID {} on {addr}", std::process::id());
@@ -245,7 +253,7 @@ impl Medium for PostgresMedium {
             let locked = self.run(ANSWER_TIMEOUT, Vec::new(), move |session| {
                 async move {
                     let (key, mode) = (session.change_key, LockMode::Exclusive);
-                    if !session.try_lock(key, mode).await? {
+                    if !session.lock_in_turn(key).await? {
                         return Ok(None);
                     }
                     Ok(Some(SessionLock::new(database, key, mode, Some(changing))))
@@ -305,10 +313,10 @@ impl Medium for PostgresMedium {
                 Some(text) => self.parse(text).await,
                 None => Err(LoadError::unreadable(self.place(), Failure::Missing.error())),
             };
-            let uncommitted = staged_as.filter(|_| is_locked).map(|name| {
-                StagedDocument::new(PathBuf::from(name), staged.as_deref().map(str::as_bytes))
-            });
-            let uncommitted = uncommitted.into_iter().collect();
+            let mut uncommitted = Vec::new();
+            if let Some(name) = staged_as.filter(|_| is_locked) {
+                uncommitted.push(self.parse_staged(name, staged).await?);
+            }
             Ok(Some(Changes { version, document, uncommitted }))
         }
         .boxed()

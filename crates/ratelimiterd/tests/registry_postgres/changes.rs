@@ -123,6 +123,26 @@ pub fn reg_01_ops_05_unknown_fields_are_kept() {
     });
 }
 
+/// REG-01, OPS-05
+pub fn reg_01_the_table_of_a_newer_version_is_used_and_kept() {
+    run(async {
+        let (database, ledger) = (TestDatabase::new().await, SharedLedger::new());
+        let first = SharedServer::start(&database.url("a"), &ledger).await;
+        first.insist_on_put("k", 7).await;
+        database
+            .execute(
+                "ALTER TABLE ratelimiter_registry ADD COLUMN region text NOT NULL DEFAULT 'eu'",
+            )
+            .await;
+        first.insist_on_put("k", 8).await;
+        database.execute("UPDATE ratelimiter_registry SET region = 'us'").await;
+        let second = SharedServer::start(&database.url("b"), &ledger).await;
+        second.insist_on_put("k", 9).await;
+        expect_capacity(&first, "k", Some(9)).await;
+        assert_eq!(database.text("region").await.unwrap(), "us");
+    });
+}
+
 /// REG-01: as a limits file that somebody edits, or removes.
 pub fn reg_01_a_registry_edited_by_hand_is_applied_and_one_with_errors_is_not() {
     run(async {

@@ -77,12 +77,24 @@ impl TestDatabase {
         self.text("version::text").await.unwrap().parse().unwrap()
     }
 
+    /// Starts a transaction, which ends with the connection.
+    pub async fn begin(&self, statement: &str) -> PgConnection {
+        let mut connection = PgConnection::connect(&self.url("test")).await.unwrap();
+        let statement = AssertSqlSafe(format!("BEGIN; {statement}"));
+        sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+        connection
+    }
+
+    pub async fn is_true(&self, query: &'static str) -> bool {
+        is_true(&self.url("test"), query).await
+    }
+
     pub async fn has_table(&self) -> bool {
         let exists = "SELECT to_regclass('ratelimiter_registry') IS NOT NULL";
         is_true(&self.url("test"), exists).await
     }
 
-    async fn text(&self, column: &str) -> Option<String> {
+    pub async fn text(&self, column: &str) -> Option<String> {
         let mut connection = PgConnection::connect(&self.url("test")).await.unwrap();
         let query = format!("SELECT {column} FROM ratelimiter_registry");
         let row = sqlx::query(AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap();

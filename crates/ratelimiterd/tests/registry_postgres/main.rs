@@ -16,6 +16,8 @@ mod ownership;
 mod proxy;
 mod secrets;
 mod start;
+mod takeovers;
+mod waits;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         changes::reg_01_concurrent_changes_at_two_servers_lose_nothing,
         changes::reg_01_ops_03_a_list_is_one_write_and_reaches_the_others,
         changes::reg_01_ops_05_unknown_fields_are_kept,
+        changes::reg_01_the_table_of_a_newer_version_is_used_and_kept,
         changes::reg_01_a_registry_edited_by_hand_is_applied_and_one_with_errors_is_not,
         changes::reg_01_a_role_that_may_only_read_serves_and_reports_why_it_cannot_change,
         start::reg_01_servers_that_start_at_once_lose_nothing,
@@ -48,6 +51,14 @@ fn main() -> ExitCode {
         outages::reg_01_a_memory_server_serves_through_an_outage,
         outages::reg_01_a_change_whose_connection_is_lost_does_not_take_effect,
         outages::reg_01_tb_08_a_change_without_an_answer_is_reverted_by_the_others,
+        takeovers::reg_01_servers_wait_for_the_primary_and_use_it_once_it_is_there,
+        takeovers::reg_01_a_start_on_a_standby_is_refused,
+        takeovers::reg_01_a_read_only_database_is_served_and_its_return_is_noticed,
+        takeovers::reg_01_a_memory_server_writes_again_what_the_database_has_lost,
+        takeovers::reg_01_a_confirmed_change_outlives_a_crash_whatever_the_default_is,
+        waits::reg_01_servers_take_turns,
+        waits::reg_01_somebody_who_locks_the_row_delays_changes_and_nothing_else,
+        waits::reg_01_a_lock_that_cannot_be_released_does_not_keep_the_others_out,
         cuts::reg_01_a_change_at_a_memory_server_ends_as_its_answer_says_wherever_the_connection_ends,
         cuts::reg_01_a_change_at_shared_servers_ends_as_its_answer_says_wherever_the_connection_ends,
         cuts::reg_01_a_database_that_hangs_does_not_stop_the_servers,

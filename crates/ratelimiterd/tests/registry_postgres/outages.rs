@@ -4,7 +4,7 @@ use testkit::postgres::{Durability, TestCluster};
 use testkit::{eventually, run};
 
 use crate::database::TestDatabase;
-use crate::deployment::{Asked, MemoryServer, SharedServer, expect_capacity};
+use crate::deployment::{Asked, MemoryServer, SharedServer, definition, expect_capacity};
 use crate::ledger::{Answers, SharedLedger};
 
 /// A change is refused with the reason, and everything else works.
@@ -103,16 +103,23 @@ pub fn reg_01_tb_08_a_change_without_an_answer_is_reverted_by_the_others() {
         let (database, ledger) = (TestDatabase::new().await, SharedLedger::new());
         let first = SharedServer::start(&database.url("first"), &ledger).await;
         let second = SharedServer::start(&database.url("second"), &ledger).await;
-        first.insist_on_put("k", 7).await;
-        expect_capacity(&second, "k", Some(7)).await;
+        let keys = ["k", "tenant:*:rpm"];
+        for key in keys {
+            first.insist_on_put(key, 7).await;
+            expect_capacity(&second, key, Some(7)).await;
+        }
         ledger.set(Answers::Never);
-        let (status, body) = first.put("k", 9).await;
+        let changes = keys.map(|key| definition(key, 9)).join(",");
+        let body = format!(r#"{{"limits":[{changes}]}}"#);
+        let (status, body) = first.ask("PUT", "/v1/admin/limits", body).await;
         assert_eq!(status, 503, "{body}");
         assert!(database.is_staged().await);
         first.stop().await;
         ledger.set(Answers::AtOnce);
         eventually("nothing is staged", async || !database.is_staged().await).await;
-        assert_eq!(second.capacity("k").await, Some(7));
-        second.insist_on_put("k", 8).await;
+        for key in keys {
+            assert_eq!(second.capacity(key).await, Some(7));
+            second.insist_on_put(key, 8).await;
+        }
     });
 }

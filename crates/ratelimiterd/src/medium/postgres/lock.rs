@@ -59,7 +59,7 @@ impl Drop for SessionLock {
                 }
                 .boxed()
             });
-            // If that fails, the connection has ended, and the lock with it.
+            // If that fails, the connection is ended, and the lock with it.
             drop(unlocked.await);
         });
     }

@@ -14,6 +14,7 @@ const READ: &str = "SELECT version, written_as, document, staged_as, staged FROM
 const OWNER: &str = "SELECT owner FROM ratelimiter_registry WHERE id = 1";
 const SET_OWNER: &str = "UPDATE ratelimiter_registry \
      SET owner = $1 || coalesce(', connected from ' || host(inet_client_addr()), '') WHERE id = 1 RETURNING owner";
+const LOCK_IN_TURN: &str = "SELECT pg_advisory_lock($1)";
 const LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 const LOCK_SHARED: &str = "SELECT pg_try_advisory_lock_shared($1)";
 const UNLOCK: &str = "SELECT pg_advisory_unlock($1)";
@@ -66,13 +67,24 @@ impl Session {
         Ok(sqlx::query_scalar(lock).bind(key).fetch_one(&mut self.connection).await?)
     }
 
+    /// Waits for a short time, in a queue, so that a server that makes one change after another does not keep the
+    /// others out.
+    pub(super) async fn lock_in_turn(&mut self, key: i64) -> Result<bool, Failure> {
+        let locked = sqlx::query(LOCK_IN_TURN).bind(key).execute(&mut self.connection).await;
+        match locked.map_err(Failure::from) {
+            Ok(_) => Ok(true),
+            Err(failure) if failure.is_lock_timeout() => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     pub(super) async fn unlock(&mut self, key: i64, mode: LockMode) -> Result<(), Failure> {
         let unlock = match mode {
             LockMode::Exclusive => UNLOCK,
             LockMode::Shared => UNLOCK_SHARED,
         };
-        sqlx::query(unlock).bind(key).execute(&mut self.connection).await?;
-        Ok(())
+        let unlocked = sqlx::query(unlock).bind(key).execute(&mut self.connection).await;
+        unlocked.map(|_| ()).map_err(Failure::NotUnlocked)
     }
 
     /// The only owner; `None` for servers that share the registry.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, pending};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{Mutex, MutexGuard};
@@ -18,6 +19,8 @@ use crate::medium::Lock;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait after a failed attempt to connect.
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);
+/// The minimum time between a connection that turned out to be read-only and the next one.
+const READ_ONLY_SESSION_MIN: Duration = Duration::from_secs(5);
 /// The name of the connection in the database's list of sessions, unless the URL has another.
 const APPLICATION_NAME: &str = "ratelimiterd";
 
@@ -31,12 +34,15 @@ pub(super) struct Database {
     number: AtomicU64,
     is_connected: AtomicBool,
     is_connecting: AtomicBool,
+    clock: MonotonicClock,
 }
 
 struct Current {
     session: Option<Session>,
     /// Why there is none.
     problem: String,
+    /// Its loss was logged, so its return is logged too.
+    is_loss_logged: bool,
 }
 
 /// A connection, and what is known of it.
@@ -48,17 +54,21 @@ pub(super) struct Session {
     pub(super) owner_key: i64,
     /// The advisory lock of a change.
     pub(super) change_key: i64,
+    opened_at: Timestamp,
 }
 
 impl Database {
     pub(super) fn new(options: PgConnectOptions, place: String) -> Arc<Self> {
+        let problem = "not connected".to_owned();
+        let current = Current { session: None, problem, is_loss_logged: false };
         Arc::new(Self {
             options: named(options),
             place,
-            current: Mutex::new(Current { session: None, problem: "not connected".to_owned() }),
+            current: Mutex::new(current),
             number: AtomicU64::new(0),
             is_connected: AtomicBool::new(false),
             is_connecting: AtomicBool::new(false),
+            clock: MonotonicClock::new(),
         })
     }
 
@@ -121,10 +131,14 @@ impl Database {
         }
         let answer = timeout(answer_timeout, work(session)).await;
         let answer = answer.unwrap_or(Err(Failure::NoAnswer { waited: answer_timeout }));
-        if let Err(failure) = &answer
-            && failure.ends_session()
-        {
-            self.lose_session(current, failure);
+        if let Err(failure) = &answer {
+            let is_over = match failure.is_read_only() {
+                true => self.clock.now().since(session.opened_at) >= READ_ONLY_SESSION_MIN,
+                false => failure.ends_session(),
+            };
+            if is_over {
+                self.lose_session(current, failure);
+            }
         }
         answer
     }
@@ -140,7 +154,11 @@ impl Database {
         self.number.fetch_add(1, Ordering::AcqRel);
         self.is_connected.store(false, Ordering::Relaxed);
         let (registry, reason) = (&self.place, &current.problem);
-        tracing::warn!(%registry, %reason, "connection to the registry lost; serving the limits that are known");
+        // One that is read-only answers; whoever wanted to write logs why not.
+        current.is_loss_logged = !failure.is_read_only();
+        if current.is_loss_logged {
+            tracing::warn!(%registry, %reason, "connection to the registry lost; serving the limits that are known");
+        }
         self.reconnect();
     }
 
@@ -153,8 +171,11 @@ impl Database {
         tokio::spawn(async move {
             match database.new_session().await {
                 Ok(session) => {
-                    database.use_session(&mut *database.current.lock().await, session);
-                    tracing::info!(registry = %database.place, "connected to the registry again");
+                    let mut current = database.current.lock().await;
+                    database.use_session(&mut current, session);
+                    if current.is_loss_logged {
+                        tracing::info!(registry = %database.place, "connected to the registry again");
+                    }
                 }
                 Err(failure) => {
                     database.current.lock().await.problem = failure.to_string();
@@ -167,7 +188,8 @@ impl Database {
     }
 
     async fn new_session(&self) -> Result<Session, Failure> {
-        let session = timeout(CONNECT_TIMEOUT, Session::open(&self.options)).await;
+        let session =
+            timeout(CONNECT_TIMEOUT, Session::open(&self.options, self.clock.now())).await;
         session.unwrap_or(Err(Failure::NoAnswer { waited: CONNECT_TIMEOUT }))
     }
 }
@@ -179,18 +201,29 @@ impl fmt::Debug for Database {
 }
 
 impl Session {
-    async fn open(options: &PgConnectOptions) -> Result<Self, Failure> {
+    async fn open(options: &PgConnectOptions, now: Timestamp) -> Result<Self, Failure> {
         let mut connection = PgConnection::connect_with(options).await?;
-        // The locks of a server whose machine or network died end within seconds.
-        let keepalives = "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3";
-        sqlx::raw_sql(keepalives).execute(&mut connection).await?;
+        if sqlx::query_scalar(IS_STANDBY).fetch_one(&mut connection).await? {
+            return Err(Failure::Standby);
+        }
+        sqlx::raw_sql(SETTINGS).execute(&mut connection).await?;
         create_table(&mut connection).await?;
+        sqlx::raw_sql(LOCK_TIMEOUT).execute(&mut connection).await?;
         let (backend, owner_key, change_key) =
             sqlx::query_as(SESSION).fetch_one(&mut connection).await?;
-        Ok(Self { connection, backend, owner_key, change_key })
+        Ok(Self { connection, backend, owner_key, change_key, opened_at: now })
     }
 }
 
+const IS_STANDBY: &str = "SELECT pg_is_in_recovery()";
+/// The locks of a server whose machine or network died end within seconds. A change that is confirmed outlives a crash of
+/// the database, whatever its default is.
+const SETTINGS: &str = "SET client_min_messages = warning; \
+     SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; \
+     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+/// How long to wait for the change of another server, or for somebody who has locked the row or the table. Shorter than
+/// [`ANSWER_TIMEOUT`](super::ANSWER_TIMEOUT), so that no statement is left waiting without its server.
+const LOCK_TIMEOUT: &str = "SET lock_timeout = '180ms'";
 /// The connection's process, and the keys of the locks: those of the table's schema, so that several registries may share
 /// a database.
 const SESSION: &str = "SELECT pg_backend_pid(), \
