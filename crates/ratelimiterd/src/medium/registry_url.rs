@@ -78,15 +78,12 @@ impl RegistryUrl {
     /// # Errors
     /// See [`RegistryUrlError`].
     pub fn new(text: &str) -> Result<Self, RegistryUrlError> {
-        let is_any = |schemes: [&str; 2]| schemes.iter().any(|scheme| text.starts_with(scheme));
-        if is_any(REDIS_SCHEMES) {
+        if REDIS_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
             return Err(RegistryUrlError::Redis);
         }
-        if !is_any(SCHEMES) {
-            return Err(RegistryUrlError::Scheme);
-        }
-        let (base, parameters) = text.split_once('?').unwrap_or((text, ""));
-        let (_, base) = base.split_once("://").expect("it has a scheme");
+        let rest = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme));
+        let rest = rest.ok_or(RegistryUrlError::Scheme)?;
+        let (base, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = base.split_once('/').unwrap_or((base, ""));
         if base.contains('#') || database.contains(['/', '@']) {
             return Err(RegistryUrlError::Delimiter);
