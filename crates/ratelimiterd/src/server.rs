@@ -87,9 +87,9 @@ impl Server {
             reason,
         })?;
         let backend = Arc::new(backend);
-        let file = config.registry.limits_file();
+        let place = config.registry.place();
         let runtime = Arc::new(TokioRuntime);
-        let admin = Admin::restore(Arc::clone(&backend), file, local_addr, runtime).await?;
+        let admin = Admin::restore(Arc::clone(&backend), place, local_addr, runtime).await?;
         let admin = Arc::new(admin);
         let limit_count = admin.limit_count();
         let stop = CancellationToken::new();

@@ -51,6 +51,7 @@ pub(super) async fn metrics<B: HostedBackend>(
     let states = states.unwrap_or_default();
     let mut text =
         app.metrics.render(&view, &states, &app.backend.instances(), app.backend.open_leases());
+    app.admin.write_metrics(&mut text);
     app.backend.write_metrics(&mut text);
     response::text("text/plain; version=0.0.4; charset=utf-8", text)
 }
