@@ -158,7 +158,6 @@ fn wait_03_who_lacks_nothing_is_found_behind_many_who_do() {
 #[test]
 fn wait_06_no_waiter_is_forgotten() {
     for seed in 0..300 {
-        eprintln!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         let capacity = random.u64(1..=6);
         let mut world = World::new(&[capacity; 4]);
