@@ -82,10 +82,7 @@ impl World {
     /// Waiters in the room of a limit's gate.
     fn in_room(&self, limit: usize) -> usize {
         let gate = self.admission.gates.find(&self.limits[limit].0);
-        let is_there = |waiter: &&Waiter<()>| match waiter.state {
-            WaiterState::InRoom { held_up_by: Some(by), .. } => Some(by.gate) == gate,
-            _ => false,
-        };
+        let is_there = |waiter: &&Waiter<()>| matches!(waiter.state, WaiterState::InRoom { held_up_by: Some(by), .. } if Some(by.gate) == gate);
         self.admission.waiters.values().filter(is_there).count()
     }
 }
