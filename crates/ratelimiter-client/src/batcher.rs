@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
-    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
-    Page, Refused, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
+    Actuals, Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError,
+    ForgiveError, LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
+    Limiter, OpenLease, Page, Refused, ReleaseError, ReserveError, ReserveRequest, StateError,
+    Unanswered,
 };
 use ratelimiter_wire::BATCH_ITEMS_MAX;
 use tokio::sync::watch;
@@ -106,7 +107,8 @@ impl<L: Limiter + 'static> Batcher<L> {
         Self { limiter, queues: Arc::new(queues) }
     }
 
-    /// Accepts no more items, sends the waiting ones, and returns when all have been answered.
+    /// Accepts no more items, sends the waiting ones, and returns when all have been answered. Requests that wait for room at the
+    /// limiter are taken back.
     pub async fn shutdown(&self) {
         self.queues.closing.send_replace(true);
         self.queues.closing.closed().await;
@@ -121,7 +123,7 @@ where
     E: From<Refused> + From<Unanswered> + Send + 'static,
 {
     let Some(answer) = queue.push(request).await else {
-        return Err(Refused { reason: "the batcher is shut down".to_owned() }.into());
+        return Err(shut_down().into());
     };
     answer.await.unwrap_or_else(|_| {
         let reason = "the batch that carried the request was given up".to_owned();
@@ -129,9 +131,34 @@ where
     })
 }
 
+fn shut_down() -> Refused {
+    Refused { reason: "the batcher is shut down".to_owned() }
+}
+
 impl<L: Limiter + 'static> Limiter for Batcher<L> {
+    /// A request that may wait joins no batch: each is answered in its own time.
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        answer(&self.queues.reserve, request.clone()).await
+        if request.wait.is_none() || !self.can_wait() {
+            return answer(&self.queues.reserve, request.clone()).await;
+        }
+        // `shutdown` waits until it is dropped.
+        let mut closing = self.queues.closing.subscribe();
+        if *closing.borrow() {
+            return Err(shut_down().into());
+        }
+        tokio::select! {
+            biased;
+            // The sender is in `self`, so that it is not an error.
+            _ = closing.wait_for(|is_closing| *is_closing) => {}
+            answer = self.limiter.reserve(request) => return answer,
+        }
+        // It may have been allowed. Where it was not, this changes nothing.
+        drop(self.limiter.complete(&CompleteRequest::new(request.lease, Actuals::none())).await);
+        Err(shut_down().into())
+    }
+
+    fn can_wait(&self) -> bool {
+        self.limiter.can_wait()
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {

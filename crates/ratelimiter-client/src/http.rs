@@ -7,8 +7,10 @@ mod response;
 mod transport;
 mod url;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use futures::future::{join, join_all};
 use hyper::body::Bytes;
 use hyper::{Method, Uri};
 use ratelimiter::{
@@ -21,6 +23,7 @@ use ratelimiter_wire::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 pub use error::HttpError;
 pub use options::{BearerToken, Cleartext, HttpOptions, TokenError, TrustedRoots};
@@ -28,6 +31,9 @@ use response::ServerResponse;
 pub use transport::HttpSetupError;
 use transport::{RetryPolicy, Transport};
 pub use url::UrlError;
+
+/// How long no request waits at a server that refused one, which may be replaced by a newer one.
+const WAITING_REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// The limiter of a server, over HTTP. Clones share the connections.
 ///
@@ -51,6 +57,8 @@ pub use url::UrlError;
 pub struct HttpLimiter {
     transport: Arc<Transport>,
     routes: Arc<Routes>,
+    /// When the server refused a request that may wait, because it is of the first edition.
+    waiting_refused_at: Arc<Mutex<Option<Instant>>>,
 }
 
 /// The URLs of the frequent calls, parsed once.
@@ -83,7 +91,8 @@ impl HttpLimiter {
             reserve_batch: transport.base.at("/v1/reserve/batch"),
             complete_batch: transport.base.at("/v1/complete/batch"),
         };
-        Ok(Self { transport: Arc::new(transport), routes: Arc::new(routes) })
+        let (transport, routes) = (Arc::new(transport), Arc::new(routes));
+        Ok(Self { transport, routes, waiting_refused_at: Arc::default() })
     }
 
     /// Checks that the server answers and accepts the token, by completing a lease that does not exist, which changes
@@ -178,7 +187,20 @@ impl HttpLimiter {
 
 impl Limiter for HttpLimiter {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        let body = json(&ReserveBody::from(request));
+        if let Some(wait) = &request.wait
+            && self.can_wait()
+        {
+            let body = json(&ReserveBody::from(request));
+            let (uri, read) = (&self.routes.reserve, ServerResponse::read);
+            let sent = self.transport.send_waiting(wait.at_most(), uri, body, read).await;
+            let answer: ReserveAnswer = sent.map_err(HttpError::into_error::<ReserveError>)?;
+            if !answer.refuses_waiting() {
+                return answer.into_result();
+            }
+            *self.waiting_refused_at.lock().expect("no panic with the lock held") =
+                Some(Instant::now());
+        }
+        let body = json(&ReserveBody { wait_ms: None, queue: String::new(), ..request.into() });
         let (uri, into_result) = (&self.routes.reserve, ReserveAnswer::into_result);
         self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
     }
@@ -189,12 +211,28 @@ impl Limiter for HttpLimiter {
         self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
     }
 
+    fn can_wait(&self) -> bool {
+        let refused_at = *self.waiting_refused_at.lock().expect("no panic with the lock held");
+        refused_at.is_none_or(|refused_at| refused_at.elapsed() >= WAITING_REFUSED_FOR)
+    }
+
+    /// Requests that may wait are sent each on their own, because a batch is answered when the last of its requests is.
     async fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<Decision, ReserveError>> {
+        let (waiting, others): (Vec<_>, Vec<_>) =
+            requests.iter().partition(|request| request.wait.is_some());
+        let waited = join_all(waiting.into_iter().map(|request| self.reserve(request)));
         let (uri, into_result) = (&self.routes.reserve_batch, ReserveAnswer::into_result);
-        self.send_batches(uri, requests, |one| ReserveBody::from(one), into_result).await
+        let batched = self.send_batches(uri, &others, |one| ReserveBody::from(*one), into_result);
+        let (waited, batched) = join(waited, batched).await;
+        let (mut waited, mut batched) = (waited.into_iter(), batched.into_iter());
+        let answer = |request: &ReserveRequest| match request.wait {
+            Some(_) => waited.next(),
+            None => batched.next(),
+        };
+        requests.iter().map(answer).map(|answer| answer.expect("one answer per request")).collect()
     }
 
     async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {

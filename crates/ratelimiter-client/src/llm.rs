@@ -165,7 +165,9 @@ impl LlmRequest {
             RequestError::RequirementCount { .. }
             | RequestError::ActualCount { .. }
             | RequestError::DuplicateKey { .. }
-            | RequestError::JobId => unreachable!("four different keys: {error}"),
+            | RequestError::JobId
+            | RequestError::WaitTooLong { .. }
+            | RequestError::Queue => unreachable!("four different keys: {error}"),
         })?;
         Ok(LlmRequirements {
             tenant: tenant.as_str().into(),

@@ -52,6 +52,7 @@ pub(crate) fn error_of<E: From<Unanswered> + From<Refused>>(
         | ErrorCode::InvalidActual { .. }
         | ErrorCode::KindConflict { .. }
         | ErrorCode::TooManyInstances { .. }
+        | ErrorCode::TooManyWaiters
         | ErrorCode::TooManyLimits
         | ErrorCode::LimitsReadOnly
         | ErrorCode::NotFound

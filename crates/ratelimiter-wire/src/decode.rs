@@ -195,6 +195,8 @@ impl From<RequestError> for Refusal {
                 Self { error: ErrorCode::DuplicateKey { key }, message }
             }
             RequestError::JobId => Self::of_field("job_id", message),
+            RequestError::WaitTooLong { .. } => Self::of_field("wait_ms", message),
+            RequestError::Queue => Self::of_field("queue", message),
         }
     }
 }

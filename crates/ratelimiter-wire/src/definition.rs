@@ -55,7 +55,7 @@ pub struct DefinitionBody {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "field::reset_day"
+        deserialize_with = "field::optional_number::<_, 1, { field::RESET_DAY_MAX }>"
     )]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 28))]
     pub day: Option<u64>,

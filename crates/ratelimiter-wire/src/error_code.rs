@@ -89,6 +89,8 @@ error_codes! {
         KindConflict { key: LimitKey } = "kind_conflict", 409;
         /// `too_many_limits:<template>`: the limit would have to be made from this template, and there are too many of these.
         TooManyInstances { template: LimitKey } = "too_many_limits", 200;
+        /// `too_many_waiters`: there is no room, and as many requests wait at this server as may.
+        TooManyWaiters = "too_many_waiters", 200;
         /// `too_many_limits`: the server has its maximum number of limits or templates.
         TooManyLimits = "too_many_limits", 409;
         /// `limits_read_only`: the server cannot write its limits file. Repeating does not help.
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     /// The codes with their statuses, as in `docs/reference/http-api.md`.
-    const CODES: [(&str, u16); 22] = [
+    const CODES: [(&str, u16); 23] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
@@ -153,6 +155,7 @@ mod tests {
         ("invalid_actual:a:b", 400),
         ("kind_conflict:a:b", 409),
         ("too_many_limits:a:*", 200),
+        ("too_many_waiters", 200),
         ("too_many_limits", 409),
         ("limits_read_only", 409),
         ("not_found", 404),

@@ -12,6 +12,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
 
+/// The last day of a month on which a limit may reset.
+pub(crate) const RESET_DAY_MAX: u64 = ratelimiter::RESET_DAY_MAX as u64;
+
 /// A value that is written as text: a key, a lease ID, an error code.
 pub(crate) mod text {
     use super::{Deserializer, Serializer, Text, fmt};
@@ -95,17 +98,17 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
 }
 
-/// Parses an optional day of the month.
-pub(crate) fn reset_day<'de, D: Deserializer<'de>>(
+/// Parses an optional whole number with bounds.
+pub(crate) fn optional_number<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
-    #[derive(Deserialize)]
-    struct Day(#[serde(deserialize_with = "day")] u64);
-    // The upper bound is checked with the period, whose message says why.
-    fn day<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-        deserializer.deserialize_u64(WholeNumber { min: 1, max: ratelimiter::RESET_DAY_MAX.into() })
+    struct Bounded<const MIN: u64, const MAX: u64>(u64);
+    impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Bounded<MIN, MAX> {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_u64(WholeNumber { min: MIN, max: MAX }).map(Self)
+        }
     }
-    Ok(Option::deserialize(deserializer)?.map(|Day(day)| day))
+    Ok(Option::deserialize(deserializer)?.map(|Bounded::<MIN, MAX>(number)| number))
 }
 
 pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, RequestError, Requirement,
-    Requirements, ReserveError, ReserveRequest, Unanswered,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, RESERVE_WAIT_MAX, Refused,
+    RequestError, Requirement, Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,9 @@ use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
 use crate::field;
 use crate::strict::strict;
+
+/// The longest wait of a reserve, in milliseconds.
+const WAIT_MS_MAX: u64 = RESERVE_WAIT_MAX.as_secs() * 1_000;
 
 /// Asks whether a call may go ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +39,19 @@ pub struct ReserveBody {
     /// Reserved together or not at all: 1 to 32 requirements with distinct keys.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 32))]
     pub requirements: Vec<RequirementBody>,
+    /// How long to wait for room, in milliseconds: 0 to 60000. Without it, or with 0, a request without room is denied at once.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "field::optional_number::<_, 0, WAIT_MS_MAX>"
+    )]
+    #[cfg_attr(feature = "openapi", schema(maximum = 60_000))]
+    pub wait_ms: Option<u64>,
+    /// Requests that wait take turns by queue, for example one per tenant; within a queue the first to come is the first served. At
+    /// most 256 bytes; empty by default.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 256))]
+    pub queue: String,
 }
 
 /// What a call needs of one limit.
@@ -74,6 +90,9 @@ pub struct ReserveAnswer {
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "field::keys")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub shadow_denied_keys: Vec<LimitKey>,
+    /// How long the request waited, if it has `wait_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "unknown_limit_key:global:llm:openai:gpt-4o:rpm"))]
@@ -90,7 +109,7 @@ impl Body for ReserveBody {
     type Request = ReserveRequest;
 
     fn into_request(self) -> Result<ReserveRequest, Refusal> {
-        let Self { lease_id, job_id, requirements } = self;
+        let Self { lease_id, job_id, requirements, wait_ms, queue } = self;
         let requirement = |RequirementBody { key, amount }| Requirement { key, amount };
         let requirements: Box<[_]> = requirements.into_iter().map(requirement).collect();
         let template = requirements.iter().position(|requirement| requirement.key.is_template());
@@ -101,13 +120,16 @@ impl Body for ReserveBody {
             }
             Some(_) | None => error.into(),
         })?;
-        Ok(ReserveRequest { lease: lease_id, job, requirements })
+        // The queue is checked even if the request does not wait.
+        let wait = Wait::new(Duration::from_millis(wait_ms.unwrap_or(0)), queue)?;
+        let wait = wait_ms.map(|_| wait);
+        Ok(ReserveRequest { lease: lease_id, job, requirements, wait })
     }
 }
 
 impl From<&ReserveRequest> for ReserveBody {
     fn from(request: &ReserveRequest) -> Self {
-        let ReserveRequest { lease, job, requirements } = request;
+        let ReserveRequest { lease, job, requirements, wait } = request;
         let requirement = |requirement: &Requirement| {
             let Requirement { key, amount } = requirement;
             RequirementBody { key: key.clone(), amount: *amount }
@@ -116,6 +138,8 @@ impl From<&ReserveRequest> for ReserveBody {
             lease_id: *lease,
             job_id: job.as_ref().map(|job| job.as_str().to_owned()),
             requirements: requirements.iter().map(requirement).collect(),
+            wait_ms: wait.as_ref().map(|wait| whole_ms(wait.at_most())),
+            queue: wait.as_ref().map(|wait| wait.queue().to_owned()).unwrap_or_default(),
         }
     }
 }
@@ -135,6 +159,13 @@ impl ReserveAnswer {
         }
     }
 
+    /// The same answer to a request that waited.
+    #[must_use]
+    pub fn after(self, waited: Option<Duration>) -> Self {
+        let waited_ms = waited.and_then(|waited| u64::try_from(waited.as_millis()).ok());
+        Self { waited_ms, ..self }
+    }
+
     fn denied(denial: Denial) -> Self {
         let retry_after_ms = denial.retry_after_ms();
         let denied = Self { retry_after_ms, reserved_at_unix_ms: Some(0), ..Self::default() };
@@ -150,6 +181,11 @@ impl ReserveAnswer {
                 ),
                 ErrorCode::LimitDecreasing { key },
             ),
+            DenialReason::TooManyWaiters { keys } => {
+                let message = "too many requests wait already; see server.waiters_max".to_owned();
+                let error = Some(ErrorCode::TooManyWaiters);
+                return Self { denied_keys: keys, error, message: Some(message), ..denied };
+            }
             DenialReason::TooManyInstances { template } => (
                 format!(
                     "too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"
@@ -178,6 +214,12 @@ impl ReserveAnswer {
         Self { retry_after_ms, error: Some(code), message: Some(message), ..Self::default() }
     }
 
+    /// True if the server does not know the fields with which a request waits for room.
+    pub fn refuses_waiting(&self) -> bool {
+        let Some(ErrorCode::InvalidRequest { field }) = &self.error else { return false };
+        field == "wait_ms" || field == "queue"
+    }
+
     /// The decision in the answer, for a client.
     ///
     /// # Errors
@@ -189,6 +231,7 @@ impl ReserveAnswer {
             reserved_at_unix_ms,
             denied_keys,
             shadow_denied_keys: shadow_denied,
+            waited_ms: _,
             error,
             message,
         } = self;
@@ -212,6 +255,9 @@ impl ReserveAnswer {
             }
             (false, Some(ErrorCode::TooManyInstances { template })) => {
                 denied(DenialReason::TooManyInstances { template })
+            }
+            (false, Some(ErrorCode::TooManyWaiters)) => {
+                denied(DenialReason::TooManyWaiters { keys: denied_keys })
             }
             (_, Some(code)) => Err(reserve_error(code, message, retry_after)),
         }

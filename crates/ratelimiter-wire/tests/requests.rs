@@ -1,9 +1,11 @@
 //! Requests round-trip, and malformed ones are rejected with the field.
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
+use std::time::Duration;
+
 use expect_test::{Expect, expect};
 use ratelimiter::{
-    Actuals, CompleteRequest, JobId, LeaseId, LimitKey, Requirements, ReserveRequest,
+    Actuals, CompleteRequest, JobId, LeaseId, LimitKey, Requirements, ReserveRequest, Wait,
 };
 use ratelimiter_wire::{
     BatchBody, Body, CompleteBody, DefinitionBody, ErrorCode, ForgiveBody, ReserveBody, read,
@@ -31,6 +33,7 @@ fn a_request_round_trips() {
         lease: LEASE.parse().unwrap(),
         job: Some(JobId::new("nightly run 7").unwrap()),
         requirements: Requirements::of([(key("a"), 1), (key("b:é"), u64::MAX)]).unwrap(),
+        wait: Some(Wait::new(Duration::from_millis(1_500), "acme").unwrap()),
     };
     let json = serde_json::to_string(&ReserveBody::from(&reserve)).unwrap();
     expect![[r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly run 7","requirements":[{"key":"a","amount":1},{"key":"b:é","amount":18446744073709551615}]}"#]].assert_eq(&json);

@@ -55,6 +55,11 @@ pub enum DenialReason {
         /// The key of the template.
         template: LimitKey,
     },
+    /// There was no room, and as many requests wait as may. The lease ID may be used again.
+    TooManyWaiters {
+        /// The limits without room.
+        keys: Vec<LimitKey>,
+    },
 }
 
 impl Decision {
@@ -87,7 +92,7 @@ impl Denial {
     /// The limits that denied the reserve; none if there are [too many](DenialReason::TooManyInstances).
     pub fn keys(&self) -> &[LimitKey] {
         match &self.reason {
-            DenialReason::NoRoom { keys } => keys,
+            DenialReason::NoRoom { keys } | DenialReason::TooManyWaiters { keys } => keys,
             DenialReason::Paused { key } | DenialReason::Decreasing { key } => {
                 std::slice::from_ref(key)
             }

@@ -51,8 +51,9 @@ pub use open_lease::{
 };
 pub use registry::{LimitState, LimitStatus, Page, RegisteredLimit, Registry, Usage};
 pub use request::{
-    ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, REQUIREMENTS_MAX,
-    RequestError, Requirement, Requirements, ReserveRequest,
+    ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, QUEUE_BYTES_MAX,
+    REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RequestError, Requirement, Requirements, ReserveRequest,
+    Wait,
 };
 pub use template::{
     CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,

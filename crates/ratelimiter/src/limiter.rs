@@ -52,6 +52,11 @@ pub trait Limiter: Send + Sync {
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send;
 
+    /// Whether a reserve may [wait](crate::Wait) for room. If not, it is answered at once, whatever it asks for.
+    fn can_wait(&self) -> bool {
+        false
+    }
+
     /// Several independent reserves; one result per request, in order.
     fn reserve_batch(
         &self,
@@ -167,6 +172,10 @@ impl<L: Limiter + ?Sized> Limiter for Arc<L> {
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send {
         (**self).complete(request)
+    }
+
+    fn can_wait(&self) -> bool {
+        (**self).can_wait()
     }
 
     fn reserve_batch(

@@ -41,6 +41,7 @@ pub use self::options::MemoryOptions;
 use self::poison::PoisonFlag;
 use self::reserve::Attempt;
 use self::sweeper::Sweeper;
+use crate::admission::{Turn, TurnAnswer};
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
 use crate::error::{
@@ -152,6 +153,19 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        self.reserve_in_turn(request, Turn::default()).map(|answer| answer.decision)
+    }
+
+    /// As [`MemoryLimiter::reserve_now`], for a server that lets requests wait.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
         let State { clock, hints, groups, leases, instances, poison } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
         let mut locked = LockedGroups::default();
@@ -159,7 +173,12 @@ impl MemoryLimiter {
         let now = clock.now();
         let _change = poison.begin_change()?;
         let (needs, leases, groups) = (ArrayVec::new(), &mut *lease_shard, &mut locked);
-        Attempt { now, id, needs, leases, groups, instances, policy: hints }.reserve(request)
+        let policy = hints;
+        let ask_again_after = None;
+        let mut attempt =
+            Attempt { now, id, needs, leases, groups, instances, policy, turn, ask_again_after };
+        let decision = attempt.reserve(request)?;
+        Ok(TurnAnswer { decision, ask_again_after: attempt.ask_again_after })
     }
 
     /// [`Limiter::complete`] without a future.
@@ -172,6 +191,28 @@ impl MemoryLimiter {
             complete::complete(now, lease, details, &request.actuals, groups, instances)
         });
         ended.map(|_| ())
+    }
+
+    /// As [`MemoryLimiter::complete_now`]; returns the limits of which something may have returned.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        let mut freed = Vec::new();
+        self.state.end(request.lease, |now, lease, details, groups| {
+            let instances = &self.state.instances;
+            complete::complete(now, lease, details, &request.actuals, groups, instances)?;
+            let live = lease.reservations.iter().filter(|held| held.is_live(now));
+            // A hold's slot may be free by now, if its limit was deleted.
+            freed.extend(
+                live.filter_map(|held| groups.group(held.group).key_in(held.slot).cloned()),
+            );
+            Ok::<_, CompleteError>(())
+        })?;
+        Ok(freed)
     }
 
     /// [`Backend::leases`] without a future.

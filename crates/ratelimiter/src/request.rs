@@ -1,6 +1,7 @@
 //! Reserve and complete requests.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
@@ -11,6 +12,10 @@ pub const REQUIREMENTS_MAX: usize = 32;
 pub const ACTUALS_MAX: usize = REQUIREMENTS_MAX;
 /// The most bytes of a job ID.
 pub const JOB_ID_BYTES_MAX: usize = 256;
+/// The longest that a reserve may wait for room.
+pub const RESERVE_WAIT_MAX: Duration = Duration::from_secs(60);
+/// The most bytes of the name of a queue.
+pub const QUEUE_BYTES_MAX: usize = 256;
 
 /// Asks whether a call may go ahead: a lease ID and its requirements.
 ///
@@ -33,6 +38,15 @@ pub struct ReserveRequest {
     pub job: Option<JobId>,
     /// Reserved together or not at all.
     pub requirements: Requirements,
+    /// Whether the answer may wait for room; `None` for an answer at once. A limiter that does not wait answers at once.
+    pub wait: Option<Wait>,
+}
+
+/// How a reserve waits for room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    at_most: Duration,
+    queue: Box<str>,
 }
 
 /// Reports the end of a call: a lease ID and the actual use.
@@ -98,12 +112,46 @@ pub enum RequestError {
     /// A job ID that is empty, too long, or has control characters.
     #[error("a job ID has 1 to {JOB_ID_BYTES_MAX} bytes and no control characters")]
     JobId,
+    /// A wait of more than a minute.
+    #[error("a reserve waits for at most {} ms, not {ms}", RESERVE_WAIT_MAX.as_millis())]
+    WaitTooLong { ms: u128 },
+    /// The name of a queue that is too long, or has control characters.
+    #[error("the name of a queue has at most {QUEUE_BYTES_MAX} bytes and no control characters")]
+    Queue,
 }
 
 impl ReserveRequest {
-    /// A request without a job ID.
+    /// A request without a job ID that is answered at once.
     pub const fn new(lease: LeaseId, requirements: Requirements) -> Self {
-        Self { lease, job: None, requirements }
+        Self { lease, job: None, requirements, wait: None }
+    }
+}
+
+impl Wait {
+    /// Waits at most so long. Requests with the same `queue`, such as a tenant's name, are served in the order of their arrival; queues
+    /// take turns.
+    ///
+    /// # Errors
+    /// More than [`RESERVE_WAIT_MAX`], or not the name of a queue.
+    pub fn new(at_most: Duration, queue: impl Into<Box<str>>) -> Result<Self, RequestError> {
+        let queue = queue.into();
+        if at_most > RESERVE_WAIT_MAX {
+            return Err(RequestError::WaitTooLong { ms: at_most.as_millis() });
+        }
+        if queue.len() > QUEUE_BYTES_MAX || queue.contains(char::is_control) {
+            return Err(RequestError::Queue);
+        }
+        Ok(Self { at_most, queue })
+    }
+
+    /// The longest that it waits.
+    pub const fn at_most(&self) -> Duration {
+        self.at_most
+    }
+
+    /// The name of its queue; may be empty.
+    pub fn queue(&self) -> &str {
+        &self.queue
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, StateError, Unanswered};
 use ratelimiter_wire::LimitsDocument;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -51,6 +51,7 @@ pub struct Admin<B> {
     is_ready: AtomicBool,
     /// Why the backend does not have them yet.
     not_ready_reason: std::sync::Mutex<String>,
+    changed: Arc<Notify>,
 }
 
 /// Why the definitions could not be restored.
@@ -124,7 +125,13 @@ impl<B: HostedBackend> Admin<B> {
             limit_count,
             is_ready: AtomicBool::new(!is_shared),
             not_ready_reason: std::sync::Mutex::new(reason),
+            changed: Arc::default(),
         })
+    }
+
+    /// Is notified when limits may have changed, successfully or not.
+    pub fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.changed)
     }
 
     /// Defines or changes a limit. When this returns, the definition is safe on disk.
@@ -183,7 +190,12 @@ impl<B: HostedBackend> Admin<B> {
         let progress = Progress::default();
         // The caller's span names it in the log (`OPS-04`).
         let change = change(Arc::clone(self), progress.clone()).in_current_span();
-        let change = self.runtime.run(change);
+        let changed = self.changed();
+        let change = self.runtime.run(async move {
+            let ended = change.await;
+            changed.notify_one();
+            ended
+        });
         let ended = async { change.await.unwrap_or_else(|_| Err(task_panicked().into())) };
         progress.wait_for_outcome(&*self.runtime, timeout, ended).await
     }

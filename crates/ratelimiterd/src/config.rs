@@ -83,6 +83,9 @@ pub struct ServerConfig {
     /// Most open connections; further ones wait to be accepted.
     #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
     pub connections_max: u64,
+    /// Most reserves that wait for room at a time.
+    #[serde(deserialize_with = "number::whole::<0, 1_000_000, _>")]
+    pub waiters_max: u64,
     /// TLS certificate and key; without them the server speaks plain HTTP.
     #[serde(deserialize_with = "or_default")]
     pub tls: TlsConfig,
@@ -298,6 +301,7 @@ impl Default for ServerConfig {
             write_timeout_ms: 10_000,
             shutdown_timeout_ms: 5_000,
             connections_max: 10_000,
+            waiters_max: 10_000,
             tls: TlsConfig::default(),
         }
     }

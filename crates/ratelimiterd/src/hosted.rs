@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Backend, DefineError, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
-    MemoryLimiter, OpenLease, Page, RegisteredLimit, StateError,
+    Backend, CompleteError, CompleteRequest, DefineError, LeasePage, LeasesError, Limit, LimitKey,
+    LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit, ReserveError,
+    ReserveRequest, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -39,6 +41,30 @@ pub trait HostedBackend: Backend + 'static {
             }
             Ok(statuses)
         }
+    }
+
+    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default every answer is final, so
+    /// that nobody waits.
+    ///
+    /// # Errors
+    /// As for a reserve.
+    fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        _turn: Turn<'_>,
+    ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
+        async { self.reserve(request).await.map(TurnAnswer::last) }
+    }
+
+    /// As [`complete`](ratelimiter::Limiter::complete); returns the limits that may have room again. By default none.
+    ///
+    /// # Errors
+    /// As for a complete.
+    fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send {
+        async { self.complete(request).await.map(|()| Vec::new()) }
     }
 
     /// Whether definitions would be accepted now. A backend that is shared is not asked: its answer would say nothing of others.
@@ -125,6 +151,21 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
+    }
+
+    async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        Self::reserve_in_turn(self, request, turn)
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        Self::complete_freeing(self, request)
     }
 
     async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {

@@ -23,6 +23,7 @@ pub mod runtime;
 mod server;
 pub mod tigerbeetle;
 mod tls;
+pub mod waiting;
 
 pub use admin::RestoreError;
 pub use hosted::{HostedBackend, NotReady};

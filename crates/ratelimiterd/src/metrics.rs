@@ -55,6 +55,7 @@ pub(crate) enum Outcome {
     Paused,
     Decreasing,
     TooManyLimits,
+    TooManyWaiters,
     UnknownKey,
     OverCapacity,
     LeaseConflict,
@@ -65,6 +66,18 @@ pub(crate) enum Outcome {
     Forbidden,
     ForbiddenKey,
     NoAnswer,
+    ClientGone,
+}
+
+/// What is measured when it is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gauges<'a> {
+    pub(crate) states: &'a [LimitState],
+    /// The number of limits that were made from each template.
+    pub(crate) instances: &'a [(LimitKey, usize)],
+    /// `None` if the backend does not know.
+    pub(crate) open_leases: Option<u64>,
+    pub(crate) waiters: usize,
 }
 
 /// Who may see what of the metrics.
@@ -95,14 +108,15 @@ impl Route {
 }
 
 impl Outcome {
-    const COUNT: usize = Self::NoAnswer as usize + 1;
+    const COUNT: usize = Self::ClientGone as usize + 1;
     /// The outcomes that a reserve can have.
-    const OF_RESERVE: [Self; 14] = [
+    const OF_RESERVE: [Self; 16] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
         Self::Decreasing,
         Self::TooManyLimits,
+        Self::TooManyWaiters,
         Self::UnknownKey,
         Self::OverCapacity,
         Self::LeaseConflict,
@@ -112,6 +126,7 @@ impl Outcome {
         Self::Forbidden,
         Self::ForbiddenKey,
         Self::NoAnswer,
+        Self::ClientGone,
     ];
     /// The outcomes that a complete can have.
     const OF_COMPLETE: [Self; 7] = [
@@ -135,6 +150,7 @@ impl Outcome {
             Self::Paused => "limit_paused",
             Self::Decreasing => "limit_decreasing",
             Self::TooManyLimits => "too_many_limits",
+            Self::TooManyWaiters => "too_many_waiters",
             Self::UnknownKey => "unknown_limit_key",
             Self::OverCapacity => "amount_exceeds_capacity",
             Self::LeaseConflict => "lease_conflict",
@@ -145,6 +161,7 @@ impl Outcome {
             Self::Forbidden => "forbidden",
             Self::ForbiddenKey => "forbidden_key",
             Self::NoAnswer => "backend_error",
+            Self::ClientGone => "client_gone",
         }
     }
 
@@ -153,6 +170,7 @@ impl Outcome {
             ErrorCode::LimitPaused { .. } => Self::Paused,
             ErrorCode::LimitDecreasing { .. } => Self::Decreasing,
             ErrorCode::TooManyInstances { .. } => Self::TooManyLimits,
+            ErrorCode::TooManyWaiters => Self::TooManyWaiters,
             ErrorCode::UnknownLimitKey { .. } => Self::UnknownKey,
             ErrorCode::AmountExceedsCapacity { .. } => Self::OverCapacity,
             ErrorCode::LeaseConflict => Self::LeaseConflict,
@@ -243,6 +261,14 @@ impl Metrics {
         }
     }
 
+    /// Counts reserves whose client went away while they waited for room.
+    pub(crate) fn count_gone(&self, caller: &OutcomeCounters, count: usize) {
+        for _ in 0..count {
+            self.reserves.count(Outcome::ClientGone);
+            caller.count(Outcome::ClientGone);
+        }
+    }
+
     /// Counts a complete, as [`Metrics::count_reserve`].
     pub(crate) fn count_complete(&self, caller: Option<&OutcomeCounters>, answer: &CompleteAnswer) {
         let outcome = answer.error.as_ref().map_or(Outcome::Ok, Outcome::of_error);
@@ -257,14 +283,9 @@ impl Metrics {
         self.keys_max
     }
 
-    /// Everything that a view shows, in Prometheus' text format. The states, instances and open leases come from the backend.
-    pub(crate) fn render(
-        &self,
-        view: &MetricsView<'_>,
-        states: &[LimitState],
-        instances: &[(LimitKey, usize)],
-        open_leases: Option<u64>,
-    ) -> String {
+    /// Everything that a view shows, in Prometheus' text format.
+    pub(crate) fn render(&self, view: &MetricsView<'_>, gauges: &Gauges<'_>) -> String {
+        let Gauges { states, instances, open_leases, waiters } = *gauges;
         let mut text = Text::default();
         text.family("ratelimiter_reserve_total", "counter", "Reserve responses by outcome.");
         for outcome in Outcome::OF_RESERVE {
@@ -318,7 +339,13 @@ impl Metrics {
             );
             text.sample("ratelimiter_open_leases", &[], open_leases);
         }
-        text.family("ratelimiter_request_seconds", "histogram", "Duration of requests.");
+        text.family("ratelimiter_waiters", "gauge", "Reserves that wait for room.");
+        text.sample("ratelimiter_waiters", &[], waiters);
+        text.family(
+            "ratelimiter_request_seconds",
+            "histogram",
+            "Duration of requests, with the time that a reserve waits for room.",
+        );
         for route in Route::ALL {
             let histogram = &self.requests[route as usize];
             text.histogram("ratelimiter_request_seconds", ("route", route.label()), histogram);

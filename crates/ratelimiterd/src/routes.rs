@@ -3,6 +3,7 @@
 mod app_state;
 mod body;
 mod call;
+mod client;
 mod complete;
 mod fallback;
 mod leases;
@@ -21,6 +22,7 @@ use axum::routing::{delete, get, post};
 
 pub(crate) use self::app_state::AppState;
 pub use self::body::BODY_BYTES_MAX;
+pub(crate) use self::client::Client;
 pub(crate) use self::service::{AnswerBody, ApiService};
 use crate::hosted::HostedBackend;
 

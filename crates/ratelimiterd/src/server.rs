@@ -4,6 +4,7 @@ mod accept;
 mod handshake;
 mod lazy_timer;
 mod stream_timeouts;
+mod watched_stream;
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use ratelimiter::clock::MonotonicClock;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -24,8 +26,9 @@ use crate::config::{AuthConfig, Config, ListenAddr, ValueError};
 use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
 use crate::routes::{ApiService, AppState};
-use crate::runtime::TokioRuntime;
+use crate::runtime::{Runtime, TokioRuntime};
 use crate::tls::{Tls, TlsError};
+use crate::waiting::Waiting;
 
 /// Interval of the background work. A decrease must apply at most 1 s after it fits (`DEF-07`), so this is well below.
 const TICK_EVERY: Duration = Duration::from_millis(250);
@@ -88,14 +91,20 @@ impl Server {
         })?;
         let backend = Arc::new(backend);
         let place = config.registry.place();
-        let runtime = Arc::new(TokioRuntime);
-        let admin = Admin::restore(Arc::clone(&backend), place, local_addr, runtime).await?;
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
+        let admin =
+            Admin::restore(Arc::clone(&backend), place, local_addr, Arc::clone(&runtime)).await?;
         let admin = Arc::new(admin);
         let limit_count = admin.limit_count();
+        let waiters_max = as_usize(config.server.waiters_max);
+        let clock = Arc::new(MonotonicClock::new());
+        let limiter =
+            Waiting::new(Arc::clone(&backend), clock, &runtime, waiters_max, admin.changed());
         let stop = CancellationToken::new();
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));
         let app = AppState {
             backend,
+            limiter,
             admin,
             access: Arc::clone(&access),
             metrics: Metrics::new(as_usize(config.metrics.keys_max)),

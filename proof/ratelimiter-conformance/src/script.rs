@@ -280,6 +280,7 @@ impl TestContext {
             DenialReason::TooManyInstances { template } => {
                 format!("too many {}", self.name(template))
             }
+            DenialReason::TooManyWaiters { .. } => "too many waiters".to_owned(),
         };
         let retry_after = denial.retry_after;
         match hint {

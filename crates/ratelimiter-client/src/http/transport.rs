@@ -17,6 +17,7 @@ use ratelimiter::admission::no_answer_pause;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::error::HttpError;
@@ -30,6 +31,8 @@ const RESPONSE_BYTES_MAX: usize = 64 * 1024 * 1024;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval of HTTP/2 keep-alive pings, so that a dead connection is soon closed.
 const PING_EVERY: Duration = Duration::from_secs(10);
+/// The most requests that wait at the server at a time. One HTTP/2 connection carries at most 256.
+const WAITING_MAX: usize = 200;
 
 /// Why an HTTP limiter could not be set up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,9 +56,14 @@ pub(super) enum RetryPolicy {
     Once,
 }
 
+type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
 /// The connections to one server.
 pub(super) struct Transport {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: HttpClient,
+    /// For requests that wait at the server: on one HTTP/2 connection they would keep out the completes for which they wait.
+    waiting_client: HttpClient,
+    waiting_slots: Semaphore,
     pub(super) base: BaseUrl,
     token: Option<BearerToken>,
     pub(super) timeout: Duration,
@@ -77,15 +85,17 @@ impl Transport {
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new())
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(idle_connections_max)
             .http2_keep_alive_interval(PING_EVERY)
-            .http2_only(!base.is_https() && cleartext == Cleartext::Http2)
-            .build(connector);
-        Ok(Self { client, base, token, timeout, repeat_for })
+            .http2_only(!base.is_https() && cleartext == Cleartext::Http2);
+        let (client, waiting_client) = (builder.build(connector.clone()), builder.build(connector));
+        let waiting_slots = Semaphore::new(WAITING_MAX);
+        Ok(Self { client, waiting_client, waiting_slots, base, token, timeout, repeat_for })
     }
 
     /// Sends a request, and retries while there is no answer, if `retry` allows it, for at most `repeat_for`.
@@ -97,7 +107,7 @@ impl Transport {
         retry: RetryPolicy,
         read: impl Fn(&ServerResponse) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {
-        self.send_within(self.timeout, method, uri, body, retry, read).await
+        self.send_with(&self.client, self.timeout, method, uri, body, retry, read).await
     }
 
     /// As [`Self::send`], with another timeout for each attempt.
@@ -110,9 +120,36 @@ impl Transport {
         retry: RetryPolicy,
         read: impl Fn(&ServerResponse) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {
+        self.send_with(&self.client, timeout, method, uri, body, retry, read).await
+    }
+
+    /// As [`Self::send`], for a request that waits at the server for so long.
+    pub(super) async fn send_waiting<T>(
+        &self,
+        wait: Duration,
+        uri: &Uri,
+        body: Bytes,
+        read: impl Fn(&ServerResponse) -> Result<T, HttpError>,
+    ) -> Result<T, HttpError> {
+        let (client, timeout) = (&self.waiting_client, wait + self.timeout);
+        let _slot = self.waiting_slots.acquire().await.expect("the semaphore is never closed");
+        self.send_with(client, timeout, &Method::POST, uri, body, RetryPolicy::Retry, read).await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each caller fixes some of them")]
+    async fn send_with<T>(
+        &self,
+        client: &HttpClient,
+        timeout: Duration,
+        method: &Method,
+        uri: &Uri,
+        body: Bytes,
+        retry: RetryPolicy,
+        read: impl Fn(&ServerResponse) -> Result<T, HttpError>,
+    ) -> Result<T, HttpError> {
         let begun = Instant::now();
         loop {
-            let answer = self.send_once(timeout, method, uri, body.clone()).await;
+            let answer = self.send_once(client, timeout, method, uri, body.clone()).await;
             let error = match answer.and_then(|answer| read(&answer)) {
                 Ok(result) => return Ok(result),
                 Err(error) => error,
@@ -129,22 +166,24 @@ impl Transport {
 
     async fn send_once(
         &self,
+        client: &HttpClient,
         timeout: Duration,
         method: &Method,
         uri: &Uri,
         body: Bytes,
     ) -> Result<ServerResponse, HttpError> {
-        let answer = tokio::time::timeout(timeout, self.exchange(method, uri, body)).await;
+        let answer = tokio::time::timeout(timeout, self.exchange(client, method, uri, body)).await;
         answer.unwrap_or_else(|_| Err(HttpError::TimedOut { url: self.base.to_string(), timeout }))
     }
 
     async fn exchange(
         &self,
+        client: &HttpClient,
         method: &Method,
         uri: &Uri,
         body: Bytes,
     ) -> Result<ServerResponse, HttpError> {
-        let response = self.client.request(self.request(method, uri, body)).await;
+        let response = client.request(self.request(method, uri, body)).await;
         let response = response.map_err(|error| {
             let url = self.base.to_string();
             let reason = error_chain(&error);

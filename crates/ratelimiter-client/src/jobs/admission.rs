@@ -1,12 +1,14 @@
 //! Admission of claimed jobs: turns, and reserving until there is an answer.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use coordination::{MessageId, Outbox, Topic};
 use ratelimiter::admission::no_answer_pause;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter, ReserveError,
+    ReserveRequest, Wait,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -18,6 +20,7 @@ use super::job::LlmJob;
 use crate::completer::jittered;
 use crate::llm::LlmRequirements;
 use crate::scheduler::{JobView, Permit};
+use crate::wait_at_limiter::wait_after;
 
 /// How long a job waits that cannot be allowed until an operator fixes something.
 const POSTPONED_FOR: Duration = Duration::from_secs(10);
@@ -45,6 +48,24 @@ pub(super) struct AdmissionTurn {
     pub(super) next: oneshot::Sender<()>,
 }
 
+/// Counts a job whose request waits at the limiter.
+struct WaitingJob<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingJob<'a> {
+    /// `None` if `count_max` wait already.
+    fn begin(count: &'a AtomicUsize, count_max: usize) -> Option<Self> {
+        let more = |count| (count < count_max).then_some(count + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(count))
+    }
+}
+
+impl Drop for WaitingJob<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The permit of an allowed call, or how to settle the job without one.
 pub(super) type Admitted = Result<Permit, Settlement>;
 
@@ -55,12 +76,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             // An error means that the job before it is gone, which also ends its turn.
             drop(ready.await);
         }
-        let outcome = self.try_admit(job).await;
-        drop(turn.next);
-        outcome
+        self.try_admit(job, turn.next).await
     }
 
-    async fn try_admit(&self, job: &ClaimedJob) -> Admitted {
+    /// `next` ends with the turn: when there is an answer, or before the job waits at the limiter. Those behind it then find their
+    /// model closed.
+    async fn try_admit(&self, job: &ClaimedJob, next: oneshot::Sender<()>) -> Admitted {
+        let mut next = Some(next);
         if self.shutdown.is_cancelled() || !self.gates().may_ask(self.clock.now(), &job.topic) {
             self.counts().given_back.add(1);
             return Err(postpone(Duration::ZERO, ""));
@@ -73,24 +95,24 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         }
         let mut lease = LeaseId::generate(self.clock.now());
         let mut unanswered_count = 0;
+        let mut waiting: Option<(Wait, WaitingJob<'_>)> = None;
         loop {
-            self.counts().asked.add(1);
-            self.settings.observer.reserve_started(&job.view(Some(lease)));
-            let request = ReserveRequest {
-                lease,
-                job: job.job_id.clone(),
-                requirements: job.requirements.as_requirements().clone(),
-            };
-            let answer = tokio::select! {
-                biased;
-                answer = self.limiter.reserve(&request) => Some(answer),
-                () = self.stop.cancelled() => None,
-            };
-            match answer {
+            let wait = waiting.as_ref().map(|(wait, _)| wait.clone());
+            match self.ask(job, lease, wait).await {
                 Some(Ok(Decision::Allowed { reserved_at, shadow_denied })) => {
                     return self.allowed(job, lease, reserved_at, &shadow_denied).await;
                 }
-                Some(Ok(Decision::Denied(denial))) => return self.denied(job, lease, &denial),
+                Some(Ok(Decision::Denied(denial))) => {
+                    let settled = self.denied(job, lease, &denial);
+                    // It waits once; then others have their turn.
+                    waiting = if waiting.is_none() { self.wait_after(job, &denial) } else { None };
+                    if waiting.is_none() {
+                        return settled;
+                    }
+                    drop(next.take());
+                    lease = LeaseId::generate(self.clock.now());
+                    unanswered_count = 0;
+                }
                 Some(Err(ReserveError::Unanswered(unanswered))) => {
                     tracing::debug!(%unanswered, "no answer to reserve");
                     self.counts().unanswered.add(1);
@@ -105,9 +127,9 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     }
                 }
                 None => return self.give_up(job, lease).await,
-                // A request whose answer was lost has used the lease.
+                // A request whose answer was lost has used the lease. One that waits may have been repeated.
                 Some(Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict))
-                    if unanswered_count > 0 =>
+                    if unanswered_count > 0 || waiting.is_some() =>
                 {
                     lease = LeaseId::generate(self.clock.now());
                     unanswered_count = 0;
@@ -123,6 +145,30 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     | ReserveError::Refused(_)),
                 )) => return self.postponed(job, &error),
             }
+        }
+    }
+
+    /// Asks the limiter; `None` if the runner stops before there is an answer.
+    async fn ask(
+        &self,
+        job: &ClaimedJob,
+        lease: LeaseId,
+        wait: Option<Wait>,
+    ) -> Option<Result<Decision, ReserveError>> {
+        self.counts().asked.add(1);
+        self.settings.observer.reserve_started(&job.view(Some(lease)));
+        let is_waiting = wait.is_some();
+        let request = ReserveRequest {
+            lease,
+            job: job.job_id.clone(),
+            requirements: job.requirements.as_requirements().clone(),
+            wait,
+        };
+        tokio::select! {
+            biased;
+            answer = self.limiter.reserve(&request) => Some(answer),
+            () = self.stop.cancelled() => None,
+            () = self.shutdown.cancelled(), if is_waiting => None,
         }
     }
 
@@ -164,8 +210,20 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             DenialReason::NoRoom { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyInstances { .. } => Err(postpone(wait, "")),
+            | DenialReason::TooManyInstances { .. }
+            | DenialReason::TooManyWaiters { .. } => Err(postpone(wait, "")),
         }
+    }
+
+    /// How the job asks again with a request that waits, if it may. Half of the workers stay free for others.
+    fn wait_after(&self, job: &ClaimedJob, denial: &Denial) -> Option<(Wait, WaitingJob<'_>)> {
+        let budget = job.requirements.daily_tokens();
+        if budget.is_some_and(|budget| denial.keys().contains(budget)) {
+            return None;
+        }
+        let wait = wait_after(denial, &self.limiter, job.requirements.tenant())?;
+        let waiting = WaitingJob::begin(&self.waiting, self.settings.workers / 2)?;
+        Some((wait, waiting))
     }
 
     /// The job cannot be allowed until something outside it is fixed: a key, a token, a URL, a client that was shut down. It

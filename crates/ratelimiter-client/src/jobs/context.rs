@@ -26,6 +26,8 @@ pub(super) struct RunnerContext<O, L, H> {
     pub(super) clock: TokioClock,
     /// Rounds of claims so far.
     pub(super) claim_rounds: AtomicUsize,
+    /// Jobs whose requests wait at the limiter.
+    pub(super) waiting: AtomicUsize,
     /// Signals that more jobs may be claimed.
     pub(super) changed: Notify,
     /// Cancelled to stop new calls.

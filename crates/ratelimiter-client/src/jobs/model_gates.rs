@@ -40,7 +40,7 @@ pub(super) struct ModelGates {
     /// The jobs in flight by topic. No count is 0.
     in_flight: BTreeMap<Topic, InFlight>,
     /// The gates of limits that denied a job recently.
-    gates: Gates<(), MessageId>,
+    gates: Gates<MessageId>,
     /// The gated models with their gates, at most [`REQUIREMENTS_MAX`] each, until all of these are fully open.
     gated: BTreeMap<Topic, Vec<GateId>>,
     /// Jobs that were denied by shared limits, with the time of the last denial.
@@ -231,7 +231,7 @@ impl ModelGates {
         }
         if gates.iter().all(|gate| self.gates.width(*gate) == usize::MAX) {
             for gate in self.gated.remove(topic).expect("it was just found") {
-                self.gates.leave(gate, ());
+                self.gates.leave(gate);
             }
         }
     }
@@ -291,9 +291,9 @@ impl ModelGates {
         }
         let gated = self.gated.entry(topic.clone()).or_default();
         for key in keys {
-            let gate = self.gates.enter(key, ());
+            let gate = self.gates.enter(key);
             if gated.contains(&gate) {
-                self.gates.leave(gate, ());
+                self.gates.leave(gate);
             } else {
                 gated.push(gate);
             }
@@ -306,7 +306,7 @@ impl ModelGates {
         // A server may name any key.
         let too_many = gated.len().saturating_sub(REQUIREMENTS_MAX);
         for gate in gated.drain(..too_many) {
-            self.gates.leave(gate, ());
+            self.gates.leave(gate);
         }
     }
 

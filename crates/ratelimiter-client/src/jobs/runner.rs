@@ -108,6 +108,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
             gates,
             clock: TokioClock::new(),
             claim_rounds: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             changed: Notify::new(),
             shutdown,
             stop: CancellationToken::new(),

@@ -1,20 +1,22 @@
 //! One attempt: reserve, and if it is allowed, run the job and complete.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ratelimiter::admission::{Waiter, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    Decision, Denial, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest, Unanswered,
+    Decision, Denial, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use tracing::Instrument;
 
 use super::context::{Phase, SchedulerContext, State};
 use super::control::Control;
 use super::job::{CallOutcome, Permit};
-use super::queued::JobFacts;
+use super::queued::{JobFacts, QueuedJob};
 use super::report::{JobEnd, JobFailure};
 use crate::completer::{jittered, shutdown_deadline_passed};
+use crate::wait_at_limiter::wait_after;
 
 /// A job that is about to ask.
 pub(super) struct PendingAttempt {
@@ -22,10 +24,12 @@ pub(super) struct PendingAttempt {
     pub(super) facts: Arc<JobFacts>,
     pub(super) control: Arc<Control>,
     pub(super) lease: LeaseId,
-    /// Whether the lease was used in an attempt whose outcome is unknown.
+    /// Whether the lease may have been used before: in an attempt whose outcome is unknown, or in the same one.
     pub(super) is_repeated: bool,
     /// Including this one.
     pub(super) attempts: u32,
+    /// Whether it may ask again with a request that waits, if it is denied.
+    pub(super) may_wait: bool,
 }
 
 /// A busy worker. Dropping it frees it, whatever happened.
@@ -68,38 +72,64 @@ pub(super) async fn run<L: Limiter + 'static>(
 }
 
 impl<L: Limiter + 'static> Worker<L> {
-    async fn attempt(self, attempt: PendingAttempt) {
-        let context = self.context.clone();
+    async fn attempt(mut self, mut attempt: PendingAttempt) {
+        let mut wait = None;
+        loop {
+            let answer = self.ask(&attempt, wait.take()).await;
+            match answer {
+                Ok(Decision::Allowed { reserved_at, shadow_denied }) => {
+                    return self.allowed(attempt, reserved_at, shadow_denied).await;
+                }
+                Ok(Decision::Denied(denial)) => {
+                    let Some((asks_again, waits)) = self.denied(&attempt, &denial) else { return };
+                    (self, wait) = (asks_again, Some(waits));
+                    attempt.lease = LeaseId::generate(self.context.clock.now());
+                    attempt.attempts += 1;
+                    // A request that waits may be repeated, and the server may have ended its lease in between.
+                    (attempt.is_repeated, attempt.may_wait) = (true, false);
+                }
+                Err(ReserveError::Unanswered(unanswered)) => {
+                    return self.unanswered(attempt, unanswered).await;
+                }
+                Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict)
+                    if attempt.is_repeated =>
+                {
+                    return self.lease_unusable(&attempt);
+                }
+                Err(
+                    error @ (ReserveError::LeaseEnded
+                    | ReserveError::LeaseConflict
+                    | ReserveError::UnknownKey { .. }
+                    | ReserveError::AmountExceedsCapacity { .. }
+                    | ReserveError::InvalidRequest { .. }
+                    | ReserveError::Refused(_)),
+                ) => return self.refused(&attempt, error),
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        attempt: &PendingAttempt,
+        wait: Option<Wait>,
+    ) -> Result<Decision, ReserveError> {
+        let context = &self.context;
         context.observer.reserve_started(&attempt.view(context.clock.now()));
+        let cancelled = attempt.control.token();
+        let is_waiting = wait.is_some();
         let request = ReserveRequest {
             lease: attempt.lease,
             job: attempt.facts.id.clone(),
             requirements: attempt.facts.requirements.as_requirements().clone(),
+            wait,
         };
-        let answer = tokio::select! {
+        tokio::select! {
             biased;
             answer = context.limiter.reserve(&request) => answer,
             () = context.stop.cancelled() => Err(shutdown_deadline_passed().into()),
-        };
-        match answer {
-            Ok(Decision::Allowed { reserved_at, shadow_denied }) => {
-                self.allowed(attempt, reserved_at, shadow_denied).await;
-            }
-            Ok(Decision::Denied(denial)) => self.denied(&attempt, &denial),
-            Err(ReserveError::Unanswered(unanswered)) => {
-                self.unanswered(attempt, unanswered).await;
-            }
-            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict) if attempt.is_repeated => {
-                self.lease_unusable(&attempt);
-            }
-            Err(
-                error @ (ReserveError::LeaseEnded
-                | ReserveError::LeaseConflict
-                | ReserveError::UnknownKey { .. }
-                | ReserveError::AmountExceedsCapacity { .. }
-                | ReserveError::InvalidRequest { .. }
-                | ReserveError::Refused(_)),
-            ) => self.refused(&attempt, error),
+            // It may take long, and nobody needs its answer.
+            () = context.closing.cancelled(), if is_waiting => Err(no_longer_waits().into()),
+            () = cancelled.cancelled(), if is_waiting => Err(no_longer_waits().into()),
         }
     }
 
@@ -119,20 +149,12 @@ impl<L: Limiter + 'static> Worker<L> {
         };
         self.task = WorkerTask::Running;
         let PendingAttempt { facts, control, lease, .. } = &attempt;
-        let Waiter { work: mut queued, attempts, .. } = waiter;
-        match next {
-            NextStep::Continue => {}
-            NextStep::Cancel => {
-                context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
-                context.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
-                return;
-            }
-            NextStep::HandBack => {
-                context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
-                context.lock().hand_back(attempt.waiter, queued, attempts);
-                return;
-            }
+        if !matches!(next, NextStep::Continue) {
+            context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
+            context.end_unrun(attempt.waiter, waiter, &next);
+            return;
         }
+        let Waiter { work: mut queued, .. } = waiter;
         queued.queue_permit = None;
         context.changed.notify_one();
         let view = attempt.view(now);
@@ -159,7 +181,8 @@ impl<L: Limiter + 'static> Worker<L> {
         context.complete(facts, *lease, actuals, report).await;
     }
 
-    fn denied(mut self, attempt: &PendingAttempt, denial: &Denial) {
+    /// Returns the worker if the job asks again at once, with a request that waits.
+    fn denied(mut self, attempt: &PendingAttempt, denial: &Denial) -> Option<(Self, Wait)> {
         let context = self.context.clone();
         let now = context.clock.now();
         let wait = jittered(denial.retry_after, context.jitter);
@@ -169,6 +192,14 @@ impl<L: Limiter + 'static> Worker<L> {
         state.counters.denied += 1;
         match next(&state, attempt) {
             NextStep::Continue => {
+                let tenant = attempt.facts.requirements.tenant();
+                let waits = wait_after(denial, &context.limiter, tenant);
+                if let Some(waits) = waits.filter(|_| attempt.may_wait)
+                    && state.admission.wait_at_limiter(now, attempt.waiter, denial.keys())
+                {
+                    state.counters.attempts += 1;
+                    return Some((self, waits));
+                }
                 state.admission.denied(now, attempt.waiter, denial.keys(), wait);
                 self.task = WorkerTask::Idle;
             }
@@ -177,6 +208,7 @@ impl<L: Limiter + 'static> Worker<L> {
                 self.leave(attempt, &next);
             }
         }
+        None
     }
 
     async fn unanswered(mut self, attempt: PendingAttempt, unanswered: Unanswered) {
@@ -184,7 +216,7 @@ impl<L: Limiter + 'static> Worker<L> {
         let now = context.clock.now();
         tracing::debug!(%unanswered, "no answer to reserve");
         context.observer.unknown(&attempt.view(now), &unanswered);
-        let next = {
+        let (next, waiter) = {
             let mut state = context.lock();
             state.counters.unanswered += 1;
             let next = next(&state, &attempt);
@@ -193,30 +225,24 @@ impl<L: Limiter + 'static> Worker<L> {
                 let jitter = fastrand::f64();
                 state.admission.unanswered(now, attempt.waiter, attempt.lease, retry_after, jitter);
                 self.task = WorkerTask::Idle;
+                return;
             }
-            next
+            // Others may ask where it waited, however long its complete takes.
+            (next, state.admission.withdraw(attempt.waiter))
         };
-        if !matches!(next, NextStep::Continue) {
-            // It may have been allowed.
-            let PendingAttempt { facts, lease, .. } = &attempt;
-            context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
-            self.leave(&attempt, &next);
-        }
+        self.task = WorkerTask::Running;
+        context.changed.notify_one();
+        // It may have been allowed.
+        let PendingAttempt { facts, lease, .. } = &attempt;
+        context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
+        context.end_unrun(attempt.waiter, waiter, &next);
     }
 
     /// A job without a lease fails or is handed back.
     fn leave(mut self, attempt: &PendingAttempt, next: &NextStep) {
-        let context = self.context.clone();
-        let mut state = context.lock();
-        let Waiter { work, attempts, .. } = state.admission.give_up(attempt.waiter);
+        let waiter = self.context.lock().admission.give_up(attempt.waiter);
         self.task = WorkerTask::Idle;
-        match next {
-            NextStep::HandBack => state.hand_back(attempt.waiter, work, attempts),
-            NextStep::Cancel | NextStep::Continue => {
-                drop(state);
-                context.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
-            }
-        }
+        self.context.end_unrun(attempt.waiter, waiter, next);
     }
 
     fn lease_unusable(mut self, attempt: &PendingAttempt) {
@@ -242,6 +268,10 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 }
 
+fn no_longer_waits() -> Unanswered {
+    Unanswered { reason: "the job waits no longer".to_owned(), retry_after: Duration::ZERO }
+}
+
 fn next(state: &State, attempt: &PendingAttempt) -> NextStep {
     if attempt.control.is_cancelled() {
         return NextStep::Cancel;
@@ -249,6 +279,19 @@ fn next(state: &State, attempt: &PendingAttempt) -> NextStep {
     match state.phase {
         Phase::Open | Phase::Orphaned => NextStep::Continue,
         Phase::ShutDown => NextStep::HandBack,
+    }
+}
+
+impl<L> SchedulerContext<L> {
+    /// Fails a job that did not run, or hands it back.
+    fn end_unrun(&self, id: WaiterId, waiter: Waiter<QueuedJob>, next: &NextStep) {
+        let Waiter { work, attempts, .. } = waiter;
+        match next {
+            NextStep::HandBack => self.lock().hand_back(id, work, attempts),
+            NextStep::Cancel | NextStep::Continue => {
+                self.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+            }
+        }
     }
 }
 

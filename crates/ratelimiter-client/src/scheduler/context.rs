@@ -31,6 +31,8 @@ pub(super) struct SchedulerContext<L> {
     pub(super) queue_slots: Arc<Semaphore>,
     /// Wakes the driver.
     pub(super) changed: Notify,
+    /// Cancelled when no more jobs may start.
+    pub(super) closing: CancellationToken,
     /// Cancelled when the time to shut down is over, to end running jobs.
     pub(super) stop: CancellationToken,
     /// The number of busy workers, to wait for them.
@@ -79,6 +81,7 @@ impl<L> SchedulerContext<L> {
             runtime: runtime::Handle::current(),
             queue_slots: Arc::new(Semaphore::new(queue_max)),
             changed: Notify::new(),
+            closing: CancellationToken::new(),
             stop: CancellationToken::new(),
             busy: watch::Sender::new(0),
             background_completes: TaskTracker::new(),

@@ -55,6 +55,7 @@ fn step<L>(context: &SchedulerContext<L>) -> DriverStep {
             lease: unanswered_lease.unwrap_or_else(|| LeaseId::generate(now)),
             is_repeated: unanswered_lease.is_some(),
             attempts: count + queued.earlier_attempts,
+            may_wait: true,
         });
         state.counters.attempts += 1;
     }

@@ -25,6 +25,7 @@ pub(super) async fn shut_down<L: Limiter + 'static>(
         }
         unanswered
     };
+    context.closing.cancel();
     for (facts, lease) in unanswered {
         // It may have been allowed.
         context.complete_unused(facts, lease);

@@ -43,7 +43,7 @@ pub(super) struct Entry {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "field::reset_day"
+        deserialize_with = "field::optional_number::<_, 1, { field::RESET_DAY_MAX }>"
     )]
     day: Option<u64>,
     #[serde(default)]

@@ -41,6 +41,15 @@ impl Owner {
 }
 
 impl Denials {
+    /// The waiter goes first at limits of this owner from now on, as after that many denials.
+    pub(super) fn starve(&mut self, now: Timestamp, owner: Owner, starving_after: u32) {
+        match owner {
+            Owner::Shared => self.shared = starving_after,
+            Owner::Tenant => self.tenant = starving_after,
+        }
+        self.first_since = Some(now);
+    }
+
     /// Counts a denial by limits of this owner. True if the waiter goes first at them from now on.
     ///
     /// A denial by the tenant's limit resets the count of the shared ones: a waiter that its tenant's budget stops anyway must

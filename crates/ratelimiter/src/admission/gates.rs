@@ -1,7 +1,6 @@
 //! Gates: what is known about each limit that waiters need.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 
 use crate::LimitKey;
 use crate::clock::Timestamp;
@@ -10,12 +9,11 @@ use crate::clock::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GateId(usize);
 
-/// One gate for each limit that a waiter needs. `Q` is a queue, which is woken when a gate opens; `W` is a waiter, which may
-/// go first.
+/// One gate for each limit that a waiter needs. `W` is a waiter, which may go first.
 #[derive(Debug)]
-pub struct Gates<Q, W> {
+pub struct Gates<W> {
     by_key: HashMap<LimitKey, GateId>,
-    gates: Vec<Gate<Q, W>>,
+    gates: Vec<Gate<W>>,
     /// Unused places in `gates`.
     free: Vec<GateId>,
     /// The number of releases of all limits so far.
@@ -23,14 +21,16 @@ pub struct Gates<Q, W> {
 }
 
 #[derive(Debug)]
-struct Gate<Q, W> {
+struct Gate<W> {
     key: LimitKey,
-    /// The number of waiters by queue. Empty: the place is unused.
-    needed_by: HashMap<Q, usize>,
+    /// The number of waiters that need the limit. 0: the place is unused.
+    needed_by: usize,
     /// Closed to waiters that need more than half of the denied amount. Smaller ones may still try; the factor of two bounds
     /// the number of denials.
     closed: Option<Closed>,
     first: Option<First<W>>,
+    /// The amount for which a waiter's request waits for room of the limit. Nobody else asks for more than half of it meanwhile.
+    attended_for: Option<u64>,
     /// Waiters that ask.
     asking: usize,
     /// How many may ask at a time, so that not every worker asks for the one slot that came free.
@@ -54,29 +54,30 @@ struct Closed {
     until: Timestamp,
 }
 
-impl<Q, W> Default for Gates<Q, W> {
+impl<W> Default for Gates<W> {
     fn default() -> Self {
         Self { by_key: HashMap::new(), gates: Vec::new(), free: Vec::new(), releases: 0 }
     }
 }
 
-impl<Q: Copy + Eq + Hash, W: Copy + Ord> Gates<Q, W> {
-    /// A waiter of this queue needs the limit.
-    pub fn enter(&mut self, key: &LimitKey, queue: Q) -> GateId {
+impl<W: Copy + Ord> Gates<W> {
+    /// One more waiter needs the limit.
+    pub fn enter(&mut self, key: &LimitKey) -> GateId {
         let id = match self.by_key.get(key) {
             Some(id) => *id,
             None => self.open(key),
         };
-        *self.gates[id.0].needed_by.entry(queue).or_insert(0) += 1;
+        self.gates[id.0].needed_by += 1;
         id
     }
 
     fn open(&mut self, key: &LimitKey) -> GateId {
         let gate = Gate {
             key: key.clone(),
-            needed_by: HashMap::new(),
+            needed_by: 0,
             closed: None,
             first: None,
+            attended_for: None,
             asking: 0,
             width: usize::MAX,
             allowed: 0,
@@ -96,24 +97,25 @@ impl<Q: Copy + Eq + Hash, W: Copy + Ord> Gates<Q, W> {
         id
     }
 
-    /// A waiter of this queue no longer needs the limit.
+    /// A waiter no longer needs the limit.
     ///
     /// # Panics
-    /// If none of this queue did.
-    pub fn leave(&mut self, id: GateId, queue: Q) {
+    /// If none did.
+    pub fn leave(&mut self, id: GateId) {
         let gate = &mut self.gates[id.0];
-        let count = gate.needed_by.get_mut(&queue).expect("a waiter enters before it leaves");
-        *count -= 1;
-        if *count > 0 {
-            return;
-        }
-        gate.needed_by.remove(&queue);
-        if gate.needed_by.is_empty() {
+        assert!(gate.needed_by > 0, "a waiter enters before it leaves");
+        gate.needed_by -= 1;
+        if gate.needed_by == 0 {
             let ends = gate.first.is_none_or(|first| first.until.is_some());
             assert!(ends, "a waiter that goes first at a gate needs its limit");
             self.by_key.remove(&gate.key);
             self.free.push(id);
         }
+    }
+
+    /// True if a waiter needs the limit.
+    pub(super) fn is_needed(&self, id: GateId) -> bool {
+        self.gates[id.0].needed_by > 0
     }
 
     pub(super) fn key(&self, id: GateId) -> &LimitKey {
@@ -149,12 +151,11 @@ impl<Q: Copy + Eq + Hash, W: Copy + Ord> Gates<Q, W> {
         self.gates[id.0].asking += 1;
     }
 
-    /// A waiter has its answer, or will get none. Returns the queues where others may have waited for that.
-    pub(super) fn end_asking(&mut self, id: GateId) -> Vec<Q> {
-        let gate = &mut self.gates[id.0];
-        let was_at_width = gate.asking >= gate.width;
-        gate.asking -= 1;
-        if was_at_width { gate.needed_by.keys().copied().collect() } else { Vec::new() }
+    /// A waiter has its answer, or will get none. True if others may have waited for that.
+    pub(super) fn end_asking(&mut self, id: GateId) -> bool {
+        let was_at_width = self.is_at_width(id);
+        self.gates[id.0].asking -= 1;
+        was_at_width
     }
 
     /// A waiter was allowed. After as many allows as the width, the width doubles; beyond `width_max` the gate is fully open.
@@ -182,22 +183,56 @@ impl<Q: Copy + Eq + Hash, W: Copy + Ord> Gates<Q, W> {
         gate.asking >= gate.width
     }
 
+    /// The request of a waiter that asks waits for room of the limit.
+    ///
+    /// # Panics
+    /// If one does already.
+    pub(super) fn attend(&mut self, id: GateId, amount: u64) {
+        let before = self.gates[id.0].attended_for.replace(amount);
+        assert!(before.is_none(), "one waiter at a time attends a gate");
+    }
+
+    pub(super) fn is_attended(&self, id: GateId) -> bool {
+        self.gates[id.0].attended_for.is_some()
+    }
+
+    /// True if a waiter that needs this amount must wait for the answer to the one that attends.
+    pub(super) fn is_attended_for(&self, id: GateId, amount: u64) -> bool {
+        self.gates[id.0].attended_for.is_some_and(|attended| amount > attended / 2)
+    }
+
+    /// The request of that waiter does not wait any more. The gate is open.
+    pub(super) fn end_attending(&mut self, id: GateId) {
+        let gate = &mut self.gates[id.0];
+        gate.attended_for = None;
+        gate.closed = None;
+    }
+
     /// Until when the gate is closed for `amount`; `None` if it is open.
     pub fn closed_until(&self, now: Timestamp, id: GateId, amount: u64) -> Option<Timestamp> {
         let closed = self.gates[id.0].closed?;
         (closed.until > now && amount > closed.amount / 2).then_some(closed.until)
     }
 
-    /// The limit got room back. Returns the queues that need it.
-    pub fn release(&mut self, key: &LimitKey) -> Vec<Q> {
-        let Some(id) = self.by_key.get(key) else {
-            return Vec::new();
-        };
+    /// The limit got room back. Returns its gate, if a waiter needs it.
+    pub fn release(&mut self, key: &LimitKey) -> Option<GateId> {
+        let id = *self.by_key.get(key)?;
         self.releases += 1;
         let gate = &mut self.gates[id.0];
         gate.released = self.releases;
         gate.closed = None;
-        gate.needed_by.keys().copied().collect()
+        Some(id)
+    }
+
+    /// All limits may have got room back. Returns the gates.
+    pub(super) fn release_all(&mut self) -> Vec<GateId> {
+        let keys: Vec<LimitKey> = self.by_key.keys().cloned().collect();
+        keys.iter().filter_map(|key| self.release(key)).collect()
+    }
+
+    /// The gate of a limit, if a waiter needs it.
+    pub(super) fn find(&self, key: &LimitKey) -> Option<GateId> {
+        self.by_key.get(key).copied()
     }
 
     pub(super) fn was_released_since(&self, id: GateId, since: u64) -> bool {
@@ -220,16 +255,20 @@ impl<Q: Copy + Eq + Hash, W: Copy + Ord> Gates<Q, W> {
         is_free
     }
 
-    /// The waiter no longer goes first. Returns the queues that need the limit.
+    /// The waiter no longer goes first.
     ///
     /// # Panics
     /// If another one goes first.
-    pub(super) fn end_first(&mut self, id: GateId, waiter: W) -> Vec<Q> {
+    pub(super) fn end_first(&mut self, id: GateId, waiter: W) {
         let gate = &mut self.gates[id.0];
         let is_own = gate.first.is_some_and(|first| first.waiter == waiter);
         assert!(is_own, "only the waiter that goes first ends it");
         gate.first = None;
-        gate.needed_by.keys().copied().collect()
+    }
+
+    /// True if a waiter goes first.
+    pub(super) fn has_first(&self, now: Timestamp, id: GateId) -> bool {
+        self.gates[id.0].first.is_some_and(|first| !first.is_over(now))
     }
 
     /// Until when the gate is reserved for the waiter that goes first, if that time is limited.

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::WaiterGates;
 use super::denials::{Denials, Owner};
 use super::gates::GateId;
-use super::queues::QueueId;
-use crate::LeaseId;
+use super::rooms::{Guest, Place, RoomId, TurnNumber};
+use super::{WaiterGates, WaiterId};
 use crate::clock::Timestamp;
+use crate::{LeaseId, LimitKey};
 
 /// Work that waits or asks.
 #[derive(Debug)]
 pub struct Waiter<W> {
-    pub(super) queue: QueueId,
+    /// Where it waits as long as nothing holds it up.
+    pub(super) queue: Place,
     pub(super) lane: Arc<str>,
     pub(super) requirements: Box<[GateRequirement]>,
     /// How often it asked.
@@ -22,9 +23,19 @@ pub struct Waiter<W> {
     /// Attempts in a row without an answer.
     pub(super) unanswered_count: u32,
     pub(super) state: WaiterState,
+    /// Its last answer was a denial.
+    pub(super) wait: Option<Wait>,
     /// The gates that no other waiter may pass before this one.
     pub(super) first_at: Box<[GateId]>,
+    /// The gates at whose limits its request waits for room.
+    pub(super) attends: Box<[GateId]>,
     pub(super) denials: Denials,
+    /// The turn of its lane that it asks in.
+    pub(super) turn: Option<TurnNumber>,
+    /// How often another passed it since its last denial.
+    pub(super) passes: u32,
+    /// It moved to the room of a gate that does not hold it up, since it asked last.
+    pub(super) has_followed: bool,
     /// The caller's data.
     pub work: W,
 }
@@ -39,10 +50,10 @@ pub(super) struct GateRequirement {
 
 #[derive(Debug)]
 pub(super) enum WaiterState {
-    /// It may ask as soon as its turn comes.
-    Ready,
-    /// It was denied or got no answer, and asks again later.
-    Waiting(Wait),
+    /// In the room of its queue, or of the gate that holds it up.
+    InRoom { room: RoomId, held_up_by: Option<GateRequirement> },
+    /// In no room until this time, whatever happens.
+    Resting(Timestamp),
     Asking {
         /// The number of releases when it began to ask.
         since: u64,
@@ -50,32 +61,38 @@ pub(super) enum WaiterState {
     },
 }
 
+/// What a denied waiter waits for: the time of its hint, or that all limits that denied it get room back.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) until: Timestamp,
-    /// The gates that denied it. When all of them got room back, the wait is over early.
-    pub(super) denied: Box<[GateId]>,
+    /// The limits that denied it.
+    pub(super) denied: Box<[GateRequirement]>,
     /// The number of releases when the waiter began to ask.
     pub(super) since: u64,
 }
 
 impl<W> Waiter<W> {
     pub(super) fn new(
-        queue: QueueId,
-        lane: Arc<str>,
+        queue: &str,
+        lane: &str,
         requirements: Box<[GateRequirement]>,
         work: W,
     ) -> Self {
         Self {
-            queue,
-            lane,
+            queue: Place::Queue(queue.into()),
+            lane: lane.into(),
             requirements,
             attempts: 0,
             unanswered_lease: None,
             unanswered_count: 0,
-            state: WaiterState::Ready,
+            state: WaiterState::Resting(Timestamp::NEVER),
+            wait: None,
             first_at: Box::default(),
+            attends: Box::default(),
             denials: Denials::default(),
+            turn: None,
+            passes: 0,
+            has_followed: false,
             work,
         }
     }
@@ -83,11 +100,41 @@ impl<W> Waiter<W> {
     pub(super) fn gates(&self) -> impl Iterator<Item = GateId> {
         self.requirements.iter().map(|requirement| requirement.gate)
     }
-}
 
-impl Wait {
-    pub(super) fn is_over(&self, now: Timestamp, gates: &WaiterGates) -> bool {
-        let released = |gate: &GateId| gates.was_released_since(*gate, self.since);
-        self.until <= now || (!self.denied.is_empty() && self.denied.iter().all(released))
+    pub(super) fn goes_first(&self) -> bool {
+        !self.first_at.is_empty()
+    }
+
+    /// As the room of its queue knows it, or that of a gate.
+    pub(super) fn guest(&self, id: WaiterId, gate: Option<GateRequirement>) -> Guest<'_> {
+        let amount = gate.map_or(0, |requirement| requirement.amount);
+        let (goes_first, was_denied) = (self.goes_first(), self.wait.is_some());
+        Guest { id, lane: &self.lane, amount, goes_first, was_denied, turn: self.turn }
+    }
+
+    /// The requirements that these limits denied, and those of them that count: only the tenant's, if one is the tenant's.
+    pub(super) fn blamed(
+        &self,
+        keys: &[LimitKey],
+        gates: &WaiterGates,
+    ) -> (Box<[GateRequirement]>, Box<[GateRequirement]>) {
+        let is_denied = |requirement: &&GateRequirement| keys.contains(gates.key(requirement.gate));
+        let denied: Box<[_]> = self.requirements.iter().filter(is_denied).copied().collect();
+        let owner = Owner::of_denial(denied.iter().map(|requirement| requirement.owner));
+        let blamed = denied.iter().filter(|requirement| requirement.owner == owner).copied();
+        let blamed = blamed.collect();
+        (denied, blamed)
+    }
+
+    /// The requirement whose limit denied it and got no room back since, until its hint is over. None if all of them did.
+    pub(super) fn denied_by(
+        &self,
+        now: Timestamp,
+        gates: &WaiterGates,
+    ) -> Option<(GateRequirement, Timestamp)> {
+        let Wait { until, denied, since } = self.wait.as_ref()?;
+        let held_up_by =
+            denied.iter().find(|denied| !gates.was_released_since(denied.gate, *since))?;
+        (*until > now).then_some((*held_up_by, *until))
     }
 }

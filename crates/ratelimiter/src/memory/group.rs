@@ -59,6 +59,12 @@ impl Group {
         self.limits[slot as usize].as_mut().expect("a slot with a limit")
     }
 
+    /// The key of the limit in a slot, if there is one.
+    pub(super) fn key_in(&self, slot: u32) -> Option<&LimitKey> {
+        let limit = self.limits.get(slot as usize)?.as_ref()?;
+        Some(&limit.registered().limit.key)
+    }
+
     /// All limits that are in force, in no order.
     pub(super) fn limits(&mut self) -> impl Iterator<Item = &mut LiveLimit> {
         self.limits.iter_mut().flatten().filter(|limit| !limit.is_deleted)

@@ -14,6 +14,8 @@ use crate::limit::{Limit, LimitKind, LimitMode, Overage};
 use crate::registry::{LimitState, LimitStatus, RegisteredLimit, Usage};
 use crate::template::InstanceMark;
 
+/// How many reservations [`LiveLimit::lapse`] looks at.
+const LAPSE_CHECKS_MAX: usize = 256;
 const HAS_QUEUE: &str = "a live reservation keeps its queue";
 /// Stands for a lifetime that ends with the period of a calendar limit.
 const CALENDAR: u32 = 0;
@@ -346,10 +348,27 @@ impl LiveLimit {
         let wait_max = if self.open_count > 0 { backoff } else { Duration::MAX };
         let is_in_time = |moment: Timestamp| moment.since(now) <= wait_max;
         let freed_at = || freed_at(self.queues(), amount - self.available, is_in_time);
-        // Holds end when their calls do, so that no moment is known.
-        let freed_at = (!self.is_hold).then(freed_at).flatten();
+        // Holds end when their calls do, so that no moment is known; nor when others will have what they wait for.
+        let is_known = !self.is_hold && amount > self.available;
+        let freed_at = is_known.then(freed_at).flatten();
         // A repeated denied lease may request more than a capacity that was lowered since.
         freed_at.map_or(backoff, |moment| moment.since(now))
+    }
+
+    /// When an amount that does not fit now may, if no lease completes before and a pending decrease applies; `None` if never. Where many
+    /// reservations lapse before, it is the moment of one of them (`MEM-03`).
+    pub(super) fn lapse(&self, now: Timestamp, amount: u64) -> Option<Duration> {
+        let target = self.registered().target().get();
+        let freed = self.used().saturating_add(amount).checked_sub(target)?;
+        let (mut checks_left, mut last) = (LAPSE_CHECKS_MAX, None);
+        let is_checked = |moment| {
+            last = Some(moment);
+            checks_left -= 1;
+            checks_left > 0
+        };
+        let freed_at = freed_at(self.queues(), freed, is_checked);
+        let moment = if checks_left == 0 { last } else { freed_at };
+        moment.map(|moment| moment.since(now))
     }
 
     /// Applies a pending decrease if it fits with `used` units live, and updates what depends on the definition.

@@ -10,6 +10,7 @@ use super::instances::{Bounds, Instances};
 use super::leases::{LeaseDetails, LeaseShard, OpenLease, Reservation};
 use super::live_limit::LiveLimit;
 use super::past_leases::{HashedId, PastOutcome};
+use crate::admission::Turn;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial, DenialReason};
 use crate::error::ReserveError;
@@ -55,6 +56,9 @@ pub(super) struct Attempt<'a, 'g> {
     pub(super) groups: &'a mut LockedGroups<'g>,
     pub(super) instances: &'a Instances,
     pub(super) policy: &'a HintPolicy,
+    pub(super) turn: Turn<'a>,
+    /// Set by a denial of a caller that may ask again with the same lease.
+    pub(super) ask_again_after: Option<Duration>,
 }
 
 impl ResolvedRequirement<'_> {
@@ -79,10 +83,15 @@ impl<'a> Attempt<'a, '_> {
         match self.leases.past.find(self.now, self.id) {
             Some(PastOutcome::Ended { .. }) => Err(ReserveError::LeaseEnded),
             Some(PastOutcome::Denied { key_tag }) => Ok(self.deny_again(key_tag)),
-            None if self.needs.iter().all(|need| need.fits) => {
-                Ok(self.hold_all(request.job.as_ref()))
+            None => {
+                if let Some(key) = self.turn.behind {
+                    self.needs.iter_mut().for_each(|need| need.fits &= need.key != key);
+                }
+                match self.needs.iter().all(|need| need.fits) {
+                    true => Ok(self.hold_all(request.job.as_ref())),
+                    false => self.refuse(),
+                }
             }
-            None => self.refuse(),
         }
     }
 
@@ -187,21 +196,41 @@ impl<'a> Attempt<'a, '_> {
             need.map(|need| need.key.clone())
         };
         let retry_after = self.policy.decreasing;
-        if let Some(key) = first(|limit, _| limit.is_paused()) {
-            let reason = DenialReason::Paused { key };
-            return Ok(Decision::Denied(Denial { reason, retry_after }));
-        }
-        if let Some(key) = first(|limit, amount| amount > limit.ceiling()) {
+        let paused = first(|limit, _| limit.is_paused());
+        let over_capacity = first(|limit, amount| amount > limit.ceiling());
+        let decreasing = first(|limit, _| limit.is_decreasing());
+        if let Some(key) = over_capacity.filter(|_| paused.is_none()) {
             return Err(ReserveError::AmountExceedsCapacity { key });
         }
-        if let Some(key) = first(|limit, _| limit.is_decreasing()) {
-            let reason = DenialReason::Decreasing { key };
-            return Ok(Decision::Denied(Denial { reason, retry_after }));
+        if self.turn.attempt.is_some() {
+            self.ask_again_after = Some(self.lapse());
         }
+        let reason = match (paused, decreasing) {
+            (Some(key), _) => DenialReason::Paused { key },
+            (None, Some(key)) => DenialReason::Decreasing { key },
+            (None, None) => {
+                if self.turn.attempt.is_none() {
+                    self.remember_denial();
+                }
+                return Ok(self.denied());
+            }
+        };
+        Ok(Decision::Denied(Denial { reason, retry_after }))
+    }
+
+    fn remember_denial(&mut self) {
+        let Self { needs, groups, .. } = self;
         needs.iter().for_each(|need| need.limit(groups).note_denial());
         let key_tag = needs[0].key.hashes().text;
         self.leases.past.push(self.now, self.id.id, PastOutcome::Denied { key_tag });
-        Ok(self.denied())
+    }
+
+    /// When a waiter of these limits may fit, if no lease completes before. A denial holds up all that need more than half of its
+    /// amounts, so the earliest that one of these fits is what counts.
+    fn lapse(&mut self) -> Duration {
+        let Self { now, needs, groups, policy, .. } = self;
+        let lapses = needs.iter().map(|need| need.limit(groups).lapse(*now, need.amount / 2 + 1));
+        lapses.map(|lapse| lapse.unwrap_or(policy.decreasing)).min().unwrap_or_default()
     }
 
     /// A repeated denied lease: it stays denied, with a hint for a new lease.

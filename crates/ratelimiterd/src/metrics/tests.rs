@@ -5,6 +5,14 @@ use ratelimiter::{Capacity, Limit, LimitKind, LimitStatus, Overage, Usage, Windo
 
 use super::*;
 
+fn gauges<'a>(
+    states: &'a [LimitState],
+    instances: &'a [(LimitKey, usize)],
+    open_leases: Option<u64>,
+) -> Gauges<'a> {
+    Gauges { states, instances, open_leases, waiters: 3 }
+}
+
 /// HTTP-14
 #[test]
 fn every_metric_has_its_stable_name() {
@@ -24,7 +32,7 @@ fn every_metric_has_its_stable_name() {
     limit.overage = Overage::Deny;
     let usage = Usage { used: 3, available: 2, debt: 0, uncovered: 7 };
     let state = LimitState { limit, status: LimitStatus::Active, usage, resets_at: None };
-    let text = metrics.render(&view, &[state], &[], Some(4));
+    let text = metrics.render(&view, &gauges(&[state], &[], Some(4)));
     let counted: String = text
         .lines()
         .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.ends_with(" 0.0"))
@@ -42,11 +50,12 @@ fn every_metric_has_its_stable_name() {
         ratelimiter_limit_used{key="odd\"key\\"} 3
         ratelimiter_overage_units_total{key="odd\"key\\",policy="deny"} 7
         ratelimiter_open_leases 4
+        ratelimiter_waiters 3
     "#]]
     .assert_eq(&counted);
-    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 14);
+    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 16);
     assert_eq!(text.matches("ratelimiter_complete_total{").count(), 7);
-    let without_the_limit = metrics.render(&view, &[], &[], None);
+    let without_the_limit = metrics.render(&view, &gauges(&[], &[], None));
     assert!(!without_the_limit.contains("ratelimiter_limit_capacity{"), "{without_the_limit}");
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     expect![[r#"
@@ -60,6 +69,7 @@ fn every_metric_has_its_stable_name() {
         ratelimiter_overage_units_total counter
         ratelimiter_template_instances gauge
         ratelimiter_open_leases gauge
+        ratelimiter_waiters gauge
         ratelimiter_request_seconds histogram"#]]
     .assert_eq(&names.join("\n"));
 }
@@ -99,7 +109,7 @@ fn tpl_06_metrics_are_kept_per_template() {
         resets_at: None,
     };
     let instances = [(key("hidden:*"), 3), (key("t:*"), 2)];
-    let text = metrics.render(&view, &[state], &instances, None);
+    let text = metrics.render(&view, &gauges(&[state], &instances, None));
     let samples: String = text
         .lines()
         .filter(|line| line.contains("key=") && !line.ends_with(" 0"))

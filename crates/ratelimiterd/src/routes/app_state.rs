@@ -12,21 +12,25 @@ use super::timeout::within;
 use crate::admin::Admin;
 use crate::auth::{Access, CallerRef};
 use crate::config::Permission;
+use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
+use crate::waiting::Waiting;
 
 /// Retry hint when the backend did not answer in time.
 const RETRY_AFTER_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub(crate) struct AppState<B> {
+pub(crate) struct AppState<B: HostedBackend> {
     pub(crate) backend: Arc<B>,
+    /// Reserve and complete on the backend.
+    pub(crate) limiter: Waiting<B>,
     pub(crate) admin: Arc<Admin<B>>,
     pub(crate) access: Arc<Access>,
     pub(crate) metrics: Metrics,
     pub(crate) request_timeout: Duration,
 }
 
-impl<B> AppState<B> {
+impl<B: HostedBackend> AppState<B> {
     /// Checks a request's token, then reads its body.
     pub(super) async fn admit(
         &self,
@@ -52,11 +56,20 @@ impl<B> AppState<B> {
         &self,
         answer: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        self.with_timeout_after(Duration::ZERO, answer).await
+    }
+
+    /// As [`Self::with_timeout`], for an answer that may wait for room before.
+    pub(super) async fn with_timeout_after<T, E: From<Unanswered>>(
+        &self,
+        wait: Duration,
+        answer: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         // Before the definitions are loaded, every key would be reported as unknown.
         if let Some(unanswered) = self.admin.not_started() {
             return Err(unanswered.into());
         }
-        let answered = within(self.request_timeout, answer).await;
+        let answered = within(wait + self.request_timeout, answer).await;
         answered.unwrap_or_else(|_| Err(self.timeout_error().into()))
     }
 

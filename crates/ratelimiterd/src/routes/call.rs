@@ -3,19 +3,22 @@
 //! Check the token, parse the body, check the keys, call the backend, log, count, respond.
 
 use std::future::Future;
+use std::time::Duration;
 
-use hyper::Request;
+use hyper::{Request, Version};
 use ratelimiter::{LimitKey, Unanswered};
-use ratelimiter_wire::{BatchAnswer, Body, Refusal, read, read_batch};
+use ratelimiter_wire::{BatchAnswer, Body, ErrorBody, ErrorCode, Refusal, read, read_batch};
 use serde::Serialize;
 
 use super::AppState;
 use super::body::{BODY_BYTES_MAX, ReadBody, read_body};
+use super::client::{Client, while_connected};
 use crate::auth::Caller;
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::response::{self, Response};
+use crate::waiting::Waiting;
 
 /// Reserve or complete over HTTP.
 pub(super) trait LimiterCall: 'static {
@@ -30,17 +33,20 @@ pub(super) trait LimiterCall: 'static {
     const ONE: Route;
     const BATCH: Route;
 
+    /// How long a request may wait for room.
+    fn wait(request: &Self::Request) -> Duration;
+
     /// The keys that a request names.
     fn keys(request: &Self::Request) -> impl Iterator<Item = &LimitKey>;
 
     fn call<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Answered, Self::Error>> + Send;
 
     /// One result per request, in order.
     fn call_batch<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         requests: &[Self::Request],
     ) -> impl Future<Output = Vec<Result<Self::Answered, Self::Error>>> + Send;
 
@@ -63,15 +69,17 @@ pub(super) trait LimiterCall: 'static {
 pub(super) async fn one<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     request: Request<impl ReadBody>,
+    client: &impl Client,
 ) -> Response {
     let started = app.metrics.start();
     let caller = app.access.identify(request.headers());
     let answered = match &caller {
-        Ok(caller) => answer_one::<C, B>(app, caller, request).await,
+        Ok(caller) => answer_one::<C, B>(app, caller, request, client).await,
         Err(refusal) => Err(refusal.clone()),
     };
     let answer = match answered {
-        Ok(result) => C::answer(result),
+        Ok(Some(result)) => C::answer(result),
+        Ok(None) => return unread(),
         Err(refusal) => refusal.into(),
     };
     let calls = caller.as_ref().ok().map(|caller| caller.calls());
@@ -85,13 +93,69 @@ async fn answer_one<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     caller: &Caller,
     request: Request<impl ReadBody>,
-) -> Result<Result<C::Answered, C::Error>, Refusal> {
+    client: &impl Client,
+) -> Result<Option<Result<C::Answered, C::Error>>, Refusal> {
     caller.check_may(Permission::Call)?;
+    let version = request.version();
     let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
     let request = with_permitted_keys::<C>(caller, read::<C::Body>(&bytes)?)?;
-    let result = app.with_timeout(C::call(&*app.backend, &request)).await;
+    let called = C::call(&app.limiter, &request);
+    let wait = C::wait(&request);
+    let waits = Waits { wait, client, version, calls: caller.calls(), count: 1 };
+    let Some(result) = in_time(app, waits, called).await else { return Ok(None) };
     C::log(&request, &result);
-    Ok(result)
+    Ok(Some(result))
+}
+
+/// Requests that may wait for room.
+struct Waits<'a, C> {
+    /// How long.
+    wait: Duration,
+    client: &'a C,
+    version: Version,
+    calls: &'a OutcomeCounters,
+    count: usize,
+}
+
+/// Waits for an answer until the backend's time is over. A client that goes away while its request waits for room ends that; then
+/// there is no answer.
+async fn in_time<B: HostedBackend, T, E: From<Unanswered>>(
+    app: &AppState<B>,
+    waits: Waits<'_, impl Client>,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Option<Result<T, E>> {
+    let Waits { wait, client, version, calls, count } = waits;
+    if wait.is_zero() {
+        return Some(app.with_timeout(answer).await);
+    }
+    let mut gone = CountGone { metrics: &app.metrics, calls, count };
+    let answered = while_connected(client, version, app.with_timeout_after(wait, answer)).await;
+    if answered.is_some() {
+        gone.count = 0;
+    }
+    answered
+}
+
+/// Counts requests whose client goes away. Over HTTP/2 that drops their future.
+struct CountGone<'a> {
+    metrics: &'a Metrics,
+    calls: &'a OutcomeCounters,
+    count: usize,
+}
+
+impl Drop for CountGone<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            tracing::debug!(count = self.count, "the client went away while its request waited");
+            self.metrics.count_gone(self.calls, self.count);
+        }
+    }
+}
+
+/// The response to a client that has gone away.
+fn unread() -> Response {
+    let message = "the client closed the connection".to_owned();
+    response::error(&ErrorBody { error: ErrorCode::BackendError, message })
 }
 
 /// Passes on a request if its caller may use all its keys.
@@ -108,16 +172,18 @@ fn with_permitted_keys<C: LimiterCall>(
 pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     request: Request<impl ReadBody>,
+    client: &impl Client,
 ) -> Response {
     let started = app.metrics.start();
     let caller = app.access.identify(request.headers());
     let answered = match &caller {
-        Ok(caller) => answer_batch::<C, B>(app, caller, request).await,
+        Ok(caller) => answer_batch::<C, B>(app, caller, request, client).await,
         Err(refusal) => Err(refusal.clone()),
     };
     let calls = caller.as_ref().ok().map(|caller| caller.calls());
     let response = match answered {
-        Ok(answer) => {
+        Ok(None) => return unread(),
+        Ok(Some(answer)) => {
             for result in &answer.results {
                 C::count(&app.metrics, &*app.backend, calls, result);
             }
@@ -137,8 +203,10 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     caller: &Caller,
     request: Request<impl ReadBody>,
-) -> Result<BatchAnswer<C::Answer>, Refusal> {
+    client: &impl Client,
+) -> Result<Option<BatchAnswer<C::Answer>>, Refusal> {
     caller.check_may(Permission::Call)?;
+    let version = request.version();
     let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
     let items = read_batch::<C::Body>(&bytes)?;
     let mut requests = Vec::with_capacity(items.len());
@@ -147,10 +215,14 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
         let item = item.and_then(|request| with_permitted_keys::<C>(caller, request));
         parsed.push(item.map(|request| requests.push(request)));
     }
-    let called = async { Ok::<_, C::Error>(C::call_batch(&*app.backend, &requests).await) };
-    let results = match app.with_timeout(called).await {
-        Ok(results) => results,
-        Err(error) => vec![Err(error); requests.len()],
+    let called = async { Ok::<_, C::Error>(C::call_batch(&app.limiter, &requests).await) };
+    let wait = requests.iter().map(C::wait).max().unwrap_or_default();
+    let count = requests.len();
+    let waits = Waits { wait, client, version, calls: caller.calls(), count };
+    let results = match in_time(app, waits, called).await {
+        Some(Ok(results)) => results,
+        Some(Err(error)) => vec![Err(error); count],
+        None => return Ok(None),
     };
     let mut answered = requests.iter().zip(results);
     let answer = |item: Result<(), Refusal>| match item {
@@ -162,5 +234,5 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
         }
         Err(refusal) => refusal.into(),
     };
-    Ok(BatchAnswer { results: parsed.into_iter().map(answer).collect() })
+    Ok(Some(BatchAnswer { results: parsed.into_iter().map(answer).collect() }))
 }

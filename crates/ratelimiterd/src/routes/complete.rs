@@ -1,6 +1,7 @@
 //! `POST /v1/complete` and `/v1/complete/batch`.
 
 use std::future::Future;
+use std::time::Duration;
 
 use ratelimiter::{CompleteError, CompleteRequest, JobId, LimitKey};
 use ratelimiter_wire::{CompleteAnswer, CompleteBody};
@@ -8,6 +9,7 @@ use ratelimiter_wire::{CompleteAnswer, CompleteBody};
 use super::call::LimiterCall;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
+use crate::waiting::Waiting;
 
 pub(super) enum Complete {}
 
@@ -21,22 +23,26 @@ impl LimiterCall for Complete {
     const ONE: Route = Route::Complete;
     const BATCH: Route = Route::CompleteBatch;
 
+    fn wait(_: &CompleteRequest) -> Duration {
+        Duration::ZERO
+    }
+
     fn keys(request: &CompleteRequest) -> impl Iterator<Item = &LimitKey> {
         request.actuals.iter().map(|actual| &actual.key)
     }
 
     fn call<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send {
-        backend.complete(request)
+        limiter.complete(request)
     }
 
     fn call_batch<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         requests: &[CompleteRequest],
     ) -> impl Future<Output = Vec<Result<(), CompleteError>>> + Send {
-        backend.complete_batch(requests)
+        limiter.complete_batch(requests)
     }
 
     fn log(request: &CompleteRequest, result: &Result<(), CompleteError>) {

@@ -46,8 +46,10 @@ pub(super) async fn release<B: HostedBackend>(
         caller.check_unbounded()?;
         let lease = lease_of(&parts.uri)?;
         let backend = Arc::clone(&app.backend);
+        let changed = app.admin.changed();
         let release = async move {
             let released = backend.release(lease).await;
+            changed.notify_one();
             match &released {
                 Ok(()) => tracing::info!(%lease, old = "open", new = "released", "lease released"),
                 Err(ReleaseError::Unanswered(error)) => {
@@ -72,8 +74,10 @@ pub(super) async fn forgive<B: HostedBackend>(
         let key = read::<ForgiveBody>(&bytes)?;
         caller.check_key(&key)?;
         let backend = Arc::clone(&app.backend);
+        let changed = app.admin.changed();
         let forgive = async move {
             let forgiven = backend.forgive(&key).await;
+            changed.notify_one();
             match &forgiven {
                 // Nothing was changed.
                 Ok(0) | Err(ForgiveError::UnknownKey { .. } | ForgiveError::Refused(_)) => {}

@@ -10,7 +10,7 @@ use ratelimiter_wire::{ErrorBody, ErrorCode};
 use super::AppState;
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
-use crate::metrics::MetricsView;
+use crate::metrics::{Gauges, MetricsView};
 use crate::openapi;
 use crate::response::{self, Response};
 
@@ -48,9 +48,13 @@ pub(super) async fn metrics<B: HostedBackend>(
         callers: callers.iter().map(|shown| (shown.name(), shown.calls())).collect(),
         shows_key: &|key| caller.may_use(key),
     };
-    let states = states.unwrap_or_default();
-    let mut text =
-        app.metrics.render(&view, &states, &app.backend.instances(), app.backend.open_leases());
+    let gauges = Gauges {
+        states: &states.unwrap_or_default(),
+        instances: &app.backend.instances(),
+        open_leases: app.backend.open_leases(),
+        waiters: app.limiter.count(),
+    };
+    let mut text = app.metrics.render(&view, &gauges);
     app.admin.write_metrics(&mut text);
     app.backend.write_metrics(&mut text);
     response::text("text/plain; version=0.0.4; charset=utf-8", text)

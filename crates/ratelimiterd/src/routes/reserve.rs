@@ -1,51 +1,59 @@
 //! `POST /v1/reserve` and `/v1/reserve/batch`.
 
 use std::future::Future;
+use std::time::Duration;
 
-use ratelimiter::{Decision, JobId, LimitKey, ReserveError, ReserveRequest};
+use ratelimiter::{Decision, JobId, LimitKey, ReserveError, ReserveRequest, Wait};
 use ratelimiter_wire::{ReserveAnswer, ReserveBody};
 
 use super::call::LimiterCall;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
+use crate::waiting::{TimedDecision, Waiting};
 
 pub(super) enum Reserve {}
 
 impl LimiterCall for Reserve {
     type Body = ReserveBody;
     type Request = ReserveRequest;
-    type Answered = Decision;
+    type Answered = TimedDecision;
     type Error = ReserveError;
     type Answer = ReserveAnswer;
 
     const ONE: Route = Route::Reserve;
     const BATCH: Route = Route::ReserveBatch;
 
+    fn wait(request: &ReserveRequest) -> Duration {
+        request.wait.as_ref().map(Wait::at_most).unwrap_or_default()
+    }
+
     fn keys(request: &ReserveRequest) -> impl Iterator<Item = &LimitKey> {
         request.requirements.iter().map(|requirement| &requirement.key)
     }
 
     fn call<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         request: &ReserveRequest,
-    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send {
-        backend.reserve(request)
+    ) -> impl Future<Output = Result<TimedDecision, ReserveError>> + Send {
+        limiter.reserve(request)
     }
 
     fn call_batch<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         requests: &[ReserveRequest],
-    ) -> impl Future<Output = Vec<Result<Decision, ReserveError>>> + Send {
-        backend.reserve_batch(requests)
+    ) -> impl Future<Output = Vec<Result<TimedDecision, ReserveError>>> + Send {
+        limiter.reserve_batch(requests)
     }
 
-    fn log(request: &ReserveRequest, result: &Result<Decision, ReserveError>) {
-        let ReserveRequest { lease, job, requirements: _ } = request;
+    fn log(request: &ReserveRequest, result: &Result<TimedDecision, ReserveError>) {
+        let ReserveRequest { lease, job, requirements: _, wait: _ } = request;
         let job = job.as_ref().map(JobId::as_str);
         match result {
-            Ok(Decision::Allowed { .. }) => tracing::debug!(%lease, job, "reserve allowed"),
-            Ok(Decision::Denied(denial)) => {
-                tracing::debug!(%lease, job, keys = ?denial.keys(), retry_after = ?denial.retry_after, "reserve denied");
+            Ok((Decision::Allowed { .. }, waited)) => {
+                tracing::debug!(%lease, job, ?waited, "reserve allowed");
+            }
+            Ok((Decision::Denied(denial), waited)) => {
+                tracing::debug!(%lease, job, keys = ?denial.keys(), retry_after = ?denial.retry_after, ?waited, "reserve denied");
             }
             Err(ReserveError::Unanswered(error)) => {
                 tracing::warn!(%lease, job, %error, "reserve failed: no answer from the backend");
@@ -54,8 +62,11 @@ impl LimiterCall for Reserve {
         }
     }
 
-    fn answer(result: Result<Decision, ReserveError>) -> ReserveAnswer {
-        ReserveAnswer::of(result)
+    fn answer(result: Result<TimedDecision, ReserveError>) -> ReserveAnswer {
+        match result {
+            Ok((decision, waited)) => ReserveAnswer::of(Ok(decision)).after(waited),
+            Err(error) => ReserveAnswer::of(Err(error)),
+        }
     }
 
     fn count<B: HostedBackend>(

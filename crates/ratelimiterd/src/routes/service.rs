@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
+use super::client::Client;
 use super::complete::Complete;
 use super::reserve::Reserve;
 use super::{AppState, LimiterRoute, call, router};
@@ -17,7 +18,7 @@ use crate::hosted::HostedBackend;
 
 /// Fast path: reserve and complete bypass the router.
 #[derive(Debug)]
-pub(crate) struct ApiService<B> {
+pub(crate) struct ApiService<B: HostedBackend> {
     app: Arc<AppState<B>>,
     router: TowerToHyperService<Router>,
 }
@@ -30,17 +31,27 @@ impl<B: HostedBackend> ApiService<B> {
         Self { router: TowerToHyperService::new(router(Arc::clone(&app))), app }
     }
 
+    /// Requests that wait for room are answered, and no more may wait.
+    pub(crate) fn end_waiting(&self) {
+        self.app.limiter.shut_down();
+    }
+
     pub(crate) async fn answer(
         &self,
         request: hyper::Request<Incoming>,
+        client: &impl Client,
     ) -> hyper::Response<AnswerBody> {
         let app = &*self.app;
         let route = LimiterRoute::at(request.uri().path());
         let answer = match route.filter(|_| request.method() == Method::POST) {
-            Some(LimiterRoute::Reserve) => call::one::<Reserve, B>(app, request).await,
-            Some(LimiterRoute::ReserveBatch) => call::batch::<Reserve, B>(app, request).await,
-            Some(LimiterRoute::Complete) => call::one::<Complete, B>(app, request).await,
-            Some(LimiterRoute::CompleteBatch) => call::batch::<Complete, B>(app, request).await,
+            Some(LimiterRoute::Reserve) => call::one::<Reserve, B>(app, request, client).await,
+            Some(LimiterRoute::ReserveBatch) => {
+                call::batch::<Reserve, B>(app, request, client).await
+            }
+            Some(LimiterRoute::Complete) => call::one::<Complete, B>(app, request, client).await,
+            Some(LimiterRoute::CompleteBatch) => {
+                call::batch::<Complete, B>(app, request, client).await
+            }
             None => {
                 // Boxed, so that the futures of reserve and complete stay small.
                 let Ok(answer) = Box::pin(self.router.call(request)).await;

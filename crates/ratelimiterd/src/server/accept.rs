@@ -25,10 +25,11 @@ use super::as_usize;
 use super::handshake::handshake;
 use super::lazy_timer::LazyTimer;
 use super::stream_timeouts::StreamTimeouts;
+use super::watched_stream::WatchedStream;
 use crate::config::ServerConfig;
 use crate::hosted::HostedBackend;
 use crate::response;
-use crate::routes::{AnswerBody, ApiService};
+use crate::routes::{AnswerBody, ApiService, Client};
 use crate::tls::Tls;
 
 /// The most bytes of a request's head over HTTP/1.1.
@@ -45,7 +46,7 @@ const HTTP2_PING_EVERY: Duration = Duration::from_secs(30);
 const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The connections of a server, and how to serve them.
-pub(super) struct Connections<B> {
+pub(super) struct Connections<B: HostedBackend> {
     api: Arc<ApiService<B>>,
     protocol: auto::Builder<TokioExecutor>,
     tls: Option<Arc<Tls>>,
@@ -131,9 +132,11 @@ impl<B: HostedBackend> Connections<B> {
         abort: CancellationToken,
     ) {
         let stream = StreamTimeouts::new(stream, self.header_read_timeout, self.write_timeout);
+        let stream = WatchedStream::new(stream);
+        let (api, client) = (Arc::clone(&self.api), stream.clone());
+        let service =
+            service_fn(move |request| catch_panic(Arc::clone(&api), request, client.clone()));
         let stream = TokioIo::new(stream);
-        let api = Arc::clone(&self.api);
-        let service = service_fn(move |request| catch_panic(Arc::clone(&api), request));
         let mut protocol = self.protocol.clone();
         protocol.http1().timer(LazyTimer::default());
         let connection = protocol.serve_connection(stream, service).into_owned();
@@ -160,8 +163,9 @@ impl<B: HostedBackend> Connections<B> {
 async fn catch_panic<B: HostedBackend>(
     api: Arc<ApiService<B>>,
     request: hyper::Request<Incoming>,
+    client: impl Client,
 ) -> Result<hyper::Response<AnswerBody>, Infallible> {
-    let answering = AssertUnwindSafe(api.answer(request)).catch_unwind();
+    let answering = AssertUnwindSafe(api.answer(request, &client)).catch_unwind();
     Ok(answering.await.unwrap_or_else(|_| {
         tracing::error!("request handler panicked");
         let message = "internal error; see the server's log".to_owned();
@@ -193,6 +197,7 @@ pub(super) async fn accept<B: HostedBackend>(
         }
     }
     drop(listener);
+    connections.api.end_waiting();
     connections.open.close();
     let open = connections.open.len();
     tracing::info!(open, "waiting for open connections");

@@ -22,3 +22,4 @@ mod shadow;
 mod shapes;
 mod stop;
 mod templates;
+mod waiting;

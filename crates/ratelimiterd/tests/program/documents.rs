@@ -60,6 +60,12 @@ fn cal_01_the_page_about_budgets_shows_what_its_commands_print() {
     run_session("docs/guide/monthly-budget.md", 7);
 }
 
+/// WAIT-01
+#[test]
+fn wait_01_the_page_about_waiting_shows_what_its_commands_print() {
+    run_session("docs/guide/wait-instead-of-retry.md", 3);
+}
+
 /// SHD-01, SHD-02
 #[test]
 fn shd_01_shd_02_the_page_about_shadow_mode_shows_what_its_commands_print() {
@@ -94,7 +100,7 @@ fn run_session(document: &str, blocks: usize) {
 /// Removes timestamps and hints, which differ from run to run; the documents show them as `…`.
 fn without_moments(text: &str) -> String {
     let mut shown = with_one_moment(text);
-    for field in ["\"reserved_at_unix_ms\":", "\"retry_after_ms\":"] {
+    for field in ["\"reserved_at_unix_ms\":", "\"retry_after_ms\":", "\"waited_ms\":"] {
         let parts: Vec<_> = shown.split(field).map(str::to_owned).collect();
         let value = |part: &String| {
             let rest = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '…');

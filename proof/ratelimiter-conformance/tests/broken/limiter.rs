@@ -198,7 +198,8 @@ impl FlawedLimiter {
         }
         let lease = self.stand_in(request.lease).map_or(request.lease, |known| known.lease);
         let job = request.job.clone().filter(|_| !self.has(Flaw::LosesJobs));
-        ReserveRequest { lease, job, requirements: Requirements::of(pairs).unwrap() }
+        let requirements = Requirements::of(pairs).unwrap();
+        ReserveRequest { job, ..ReserveRequest::new(lease, requirements) }
     }
 
     fn stand_in(&self, lease: LeaseId) -> Option<ReserveRequest> {

@@ -294,6 +294,9 @@ fn denial_text(denial: &Denial) -> String {
         DenialReason::TooManyInstances { template } => {
             format!("too many of {template}, retry after {retry_after:?}")
         }
+        DenialReason::TooManyWaiters { keys } => {
+            format!("too many wait for {}, retry after {retry_after:?}", key_list(keys))
+        }
     }
 }
 

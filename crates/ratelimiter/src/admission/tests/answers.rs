@@ -167,6 +167,6 @@ fn jobs_that_left_leave_no_state_behind() {
     let admission = &mut script.admission;
     assert_eq!(admission.remove_all().len(), 1);
     assert_eq!((admission.waiting(), admission.busy()), (0, 0));
-    let Admission { queues, gates, .. } = admission;
-    assert!(queues.is_empty() && gates.is_empty(), "{queues:?} {gates:?}");
+    let Admission { rooms, resting, gates, .. } = admission;
+    assert!(rooms.is_empty() && resting.is_empty() && gates.is_empty(), "{rooms:?} {gates:?}");
 }

@@ -12,10 +12,10 @@ fn key() -> LimitKey {
     LimitKey::new("rpm").unwrap()
 }
 
-/// Gates with one gate, which one model needs.
-fn one_gate() -> (Gates<&'static str, u32>, GateId) {
+/// Gates with one gate, which one waiter needs.
+fn one_gate() -> (Gates<u32>, GateId) {
     let mut gates = Gates::default();
-    let gate = gates.enter(&key(), "model");
+    let gate = gates.enter(&key());
     (gates, gate)
 }
 
@@ -60,7 +60,7 @@ fn a_denial_of_amount_1_closes_the_gate_for_all() {
     assert_eq!(gates.closed_until(START, gate, 1), Some(until));
     assert_eq!(gates.closed_until(until, gate, 1), None, "its time is over");
     gates.close(START, gate, 1, until, gates.releases());
-    assert_eq!(gates.release(&key()), ["model"]);
+    assert_eq!(gates.release(&key()), Some(gate));
     assert_eq!(gates.closed_until(START, gate, 1), None, "room came back");
 }
 
@@ -77,7 +77,7 @@ fn sch_05_going_first_ends_at_its_time() {
     assert_eq!(gates.kept_until(until, gate), None);
     assert!(gates.put_first(until, gate, 3, Some(later)), "its time is over");
     assert_eq!(gates.kept_until(until, gate), Some(later));
-    gates.leave(gate, "model");
+    gates.leave(gate);
     assert!(gates.is_empty(), "{gates:?}");
 }
 

@@ -2,7 +2,8 @@
 
 use expect_test::expect;
 
-use super::check;
+use super::super::PASSES_MAX;
+use super::{Script, check};
 
 /// SCH-05
 ///
@@ -17,17 +18,25 @@ fn sch_05_after_three_denials_a_large_job_goes_first() {
          next
          deny large tpm for 1
          next
+         allow s1
+         end s1 tpm
+         next
          allow s2
          end s2 tpm
          next
          deny large tpm for 1
-         next
-         allow s1
-         end s1 tpm
          add s3 A t tpm=10
          add s4 A u tpm=10
          next
+         allow s3
+         end s3 tpm
+         next
+         allow s4
+         end s4 tpm
+         next
          deny large tpm for 1
+         add s5 A t tpm=10
+         add s6 A u tpm=10
          next
          1s next
          allow large
@@ -39,23 +48,31 @@ fn sch_05_after_three_denials_a_large_job_goes_first() {
             add s2 A u tpm=10
             next -> large#1; then on an event
             deny large tpm for 1
+            next -> s1#1; then on an event
+            allow s1
+            end s1 tpm
             next -> s2#1; then on an event
             allow s2
             end s2 tpm
             next -> large#2; then on an event
             deny large tpm for 1
-            next -> s1#1; then on an event
-            allow s1
-            end s1 tpm
             add s3 A t tpm=10
             add s4 A u tpm=10
+            next -> s3#1; then on an event
+            allow s3
+            end s3 tpm
+            next -> s4#1; then on an event
+            allow s4
+            end s4 tpm
             next -> large#3; then on an event
             deny large tpm for 1
+            add s5 A t tpm=10
+            add s6 A u tpm=10
             next -> nobody; then at 1s
             1s next -> large#4; then on an event
             allow large
             end large tpm
-            next -> s4#1; then on an event
+            next -> s6#1; then on an event
         "#]],
     );
 }
@@ -167,13 +184,13 @@ fn sch_05_two_jobs_that_go_first_do_not_wait_for_each_other() {
             deny x tpm for 1
             deny y tenant:t for 1
             add z1 A t tpm=1 tenant:t=1
-            next -> z1#1; then on an event
+            next -> z1#1; then at 1s
             allow z1
             1s next -> x#2, y#2; then on an event
             deny x tpm for 1
             deny y tenant:t for 1
             add z2 A t tpm=1 tenant:t=1
-            next -> z2#1; then on an event
+            next -> z2#1; then at 2s
             allow z2
             2s next -> x#3, y#3; then on an event
             deny x tpm for 1
@@ -252,4 +269,26 @@ fn sch_04_a_cancelled_job_no_longer_goes_first() {
             next -> small#1; then on an event
         "#]],
     );
+}
+
+/// SCH-05
+///
+/// With as many tenants as jobs, a denied job rarely gets a turn, so the jobs that pass it are counted too.
+#[test]
+fn sch_05_a_job_that_many_have_passed_goes_first() {
+    let mut script = Script::new(1);
+    let play = |script: &mut Script, lines: &[&str]| {
+        lines.iter().for_each(|line| drop(script.play(line)));
+    };
+    play(&mut script, &["add large A t tpm=90", "next", "deny large tpm for 60"]);
+    for n in 0..PASSES_MAX {
+        let small = format!("s{n}");
+        script.play(&format!("add {small} A {small} tpm=10"));
+        assert!(script.play("next").starts_with(&format!("{small}#1;")));
+        script.play(&format!("allow {small}"));
+        script.play(&format!("end {small}"));
+    }
+    play(&mut script, &["add last A last tpm=10"]);
+    assert_eq!(script.play("next"), "nobody; then at 60s");
+    assert_eq!(script.play("60s next"), "large#2; then on an event");
 }

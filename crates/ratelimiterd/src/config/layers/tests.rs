@@ -70,7 +70,7 @@ auth: { client_tokens: ["two words"], allow_anonymous: maybe }
             config.yaml: hints.rolling_factor: must be 1 to 100, not 0.5
             config.yaml: server.backend: unknown variant `postgres`, expected `memory` or `tigerbeetle`
             config.yaml: server.connections_max: must be 1 to 1000000, not 0
-            config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `tls`
+            config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `waiters_max`, `tls`
             config.yaml: server.request_timeout_ms: invalid type: string "soon", expected u64
             config.yaml: sever: unknown field `sever`, expected one of `server`, `registry`, `auth`, `log`, `metrics`, `hints`, `memory`, `tigerbeetle`
             config.yaml: tigerbeetle.addresses: must be 1 to 6 addresses, not 0
@@ -138,7 +138,7 @@ fn an_error_of_the_environment_names_the_variable() {
         ("RATELIMITER_SERVER__CONNECTIONS_MAX", "many"),
     ]);
     expect![[r#"
-        RATELIMITER_SERVER__LISTEN: server.listen: unknown field `listen`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `tls`
+        RATELIMITER_SERVER__LISTEN: server.listen: unknown field `listen`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `waiters_max`, `tls`
         RATELIMITER_TIGERBEETLE__SESSIONS: tigerbeetle.sessions: must be 1 to 16, not 0
         RATELIMITER_SERVER__CONNECTIONS_MAX: server.connections_max: invalid type: string "many", expected u64"#]].assert_eq(&error.unwrap_err().to_string());
 }

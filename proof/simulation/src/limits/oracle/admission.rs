@@ -104,7 +104,8 @@ impl Oracle {
             // These are not remembered.
             DenialReason::Paused { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyInstances { .. } => true,
+            | DenialReason::TooManyInstances { .. }
+            | DenialReason::TooManyWaiters { .. } => true,
         };
         if !is_first_answer {
             return Ok(());
@@ -120,7 +121,8 @@ impl Oracle {
             DenialReason::NoRoom { keys } => self.check_hint(operation, keys, denial, now),
             DenialReason::Paused { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyInstances { .. } => Ok(()),
+            | DenialReason::TooManyInstances { .. }
+            | DenialReason::TooManyWaiters { .. } => Ok(()),
         }
     }
 

@@ -53,6 +53,10 @@ impl Oracle {
                     DenialReason::TooManyInstances { template } => {
                         self.check_too_many(operation, template)
                     }
+                    DenialReason::TooManyWaiters { .. } => {
+                        let detail = "too many wait, and nobody does".to_owned();
+                        violation(Invariant::AnswersHaveReasons, detail)
+                    }
                     DenialReason::NoRoom { keys } => {
                         let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
                         self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))

@@ -1,0 +1,228 @@
+//! The driver: asks the backend for waiters whose turn has come, and ends those whose time is over.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt, poll};
+use ratelimiter::admission::{Removed, Turn, TurnAnswer, WaiterId};
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{Decision, Denial, ReserveError, ReserveRequest};
+use tokio_util::sync::CancellationToken;
+
+use super::{Answer, State, UnreadAllow, Waiter, Waiters, interrupted};
+use crate::hosted::HostedBackend;
+
+type Work<B> = FuturesUnordered<BoxFuture<'static, Done<B>>>;
+
+/// What the driver has done for a waiter.
+enum Done<B: HostedBackend> {
+    /// It asked the backend.
+    Asked(WaiterId, Result<TurnAnswer, ReserveError>),
+    /// It got the ordinary answer for one that has left.
+    Ended(Box<Waiter<B>>, Answer),
+}
+
+/// How many waiters ask in a row before other tasks run.
+const ASKS_IN_A_ROW: usize = 64;
+
+pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: CancellationToken) {
+    // A panic of the policy must not leave waiters without an answer.
+    while AssertUnwindSafe(run(&waiters, &stop)).catch_unwind().await.is_err() {
+        tracing::error!("the task of waiting requests panicked; they get no answer");
+        waiters.abandon_all();
+    }
+}
+
+async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationToken) {
+    let mut work = Work::new();
+    loop {
+        let mut asks = 0;
+        while let Some(mut ask) = waiters.next_ask() {
+            // Most answers are there at once. Each counts before the next waiter asks.
+            match poll!(&mut ask) {
+                Poll::Ready(done) => waiters.finish(done, &mut work),
+                Poll::Pending => work.push(ask),
+            }
+            asks += 1;
+            if asks % ASKS_IN_A_ROW == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let wake_at = waiters.wake_at();
+        let sleep = async {
+            match wake_at {
+                Some(at) => waiters.runtime.sleep(at.since(waiters.clock.now())).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // The rare one first; each of the others leads to a look at all waiters.
+            biased;
+            () = stop.cancelled() => return,
+            () = waiters.limits_changed.notified() => waiters.lock().admission.released_all(),
+            Some(done) = work.next() => waiters.finish(done, &mut work),
+            () = waiters.changed.notified() => {}
+            () = sleep => {}
+        }
+    }
+}
+
+impl<B: HostedBackend> Waiters<B> {
+    /// The next thing to ask the backend, for a waiter whose time is over or whose turn has come.
+    fn next_ask(self: &Arc<Self>) -> Option<BoxFuture<'static, Done<B>>> {
+        let now = self.clock.now();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        while let Some((deadline, id, number)) = state.deadlines.first().copied()
+            && deadline <= now
+        {
+            state.deadlines.pop_first();
+            // One that asks ends with its answer.
+            if !state.admission.is_asking(id)
+                && let Some(ended) = self.end_caller(state, id, number)
+            {
+                return Some(ended);
+            }
+        }
+        let id = state.admission.next(now)?;
+        let waiter = state.admission.get(id).expect("it asks");
+        Some(self.ask(id, Arc::clone(&waiter.work.request), waiter.attempts))
+    }
+
+    /// When to look again if nothing happens before.
+    fn wake_at(&self) -> Option<Timestamp> {
+        let state = self.lock();
+        let due = state.admission.wake_at();
+        let deadline = state.deadlines.first().map(|(deadline, ..)| *deadline);
+        due.into_iter().chain(deadline).min()
+    }
+
+    /// The time of a caller is over. With the last one the waiter leaves.
+    fn end_caller(
+        self: &Arc<Self>,
+        state: &mut State<B>,
+        id: WaiterId,
+        number: u64,
+    ) -> Option<BoxFuture<'static, Done<B>>> {
+        let waiter = state.waiter(id);
+        let at = waiter.callers.iter().position(|caller| caller.number == number)?;
+        if waiter.callers.len() > 1 {
+            waiter.callers.swap_remove(at).deny(&waiter.denial);
+            return None;
+        }
+        let Removed::Waiting(waiter) = state.admission.remove(id) else { return None };
+        self.forget(state, &waiter.work);
+        Some(self.end(waiter.work))
+    }
+
+    fn ask(
+        self: &Arc<Self>,
+        id: WaiterId,
+        request: Arc<ReserveRequest>,
+        attempt: u32,
+    ) -> BoxFuture<'static, Done<B>> {
+        let backend = Arc::clone(&self.backend);
+        Box::pin(async move {
+            let turn = Turn { behind: None, attempt: Some(attempt) };
+            let asked = AssertUnwindSafe(backend.reserve_in_turn(&request, turn)).catch_unwind();
+            Done::Asked(id, asked.await.unwrap_or_else(|_| Err(interrupted().into())))
+        })
+    }
+
+    /// The ordinary answer for a waiter that has left.
+    fn end(self: &Arc<Self>, waiter: Waiter<B>) -> BoxFuture<'static, Done<B>> {
+        let waiters = Arc::clone(self);
+        Box::pin(async move {
+            let answer = waiters.reserve_at_once(&waiter.request).await;
+            Done::Ended(Box::new(waiter), answer)
+        })
+    }
+
+    fn finish(self: &Arc<Self>, done: Done<B>, work: &mut Work<B>) {
+        let (waiter, answer, allow) = match done {
+            Done::Asked(
+                id,
+                Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(after) }),
+            ) => {
+                work.extend(self.denied(id, denial, after));
+                return;
+            }
+            Done::Asked(id, answer) => {
+                let answer = answer.map(|answer| answer.decision);
+                let (waiter, allow) = self.leave(id, &answer);
+                (waiter, answer, allow)
+            }
+            Done::Ended(waiter, answer) => {
+                let allow = self.unread_allow(&mut self.lock(), &waiter, &answer);
+                (*waiter, answer, allow)
+            }
+        };
+        waiter.answer(&answer, allow.as_ref());
+    }
+
+    /// A waiter was denied again. It goes on waiting if the time of a caller is not over.
+    fn denied(
+        self: &Arc<Self>,
+        id: WaiterId,
+        denial: Denial,
+        ask_again_after: Duration,
+    ) -> Option<BoxFuture<'static, Done<B>>> {
+        let now = self.clock.now();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let is_shut_down = state.is_shut_down;
+        let waiter = state.waiter(id);
+        let over = |caller: &mut super::Caller<B>| is_shut_down || caller.deadline <= now;
+        let ended: Vec<_> = waiter.callers.extract_if(.., over).collect();
+        for caller in &ended {
+            state.deadlines.remove(&(caller.deadline, id, caller.number));
+        }
+        let waiter = state.waiter(id);
+        if waiter.callers.is_empty() {
+            waiter.callers = ended;
+            let waiter = state.admission.give_up(id);
+            self.forget(state, &waiter.work);
+            return (!waiter.work.callers.is_empty()).then(|| self.end(waiter.work));
+        }
+        for caller in ended {
+            caller.deny(&denial);
+        }
+        state.admission.denied(now, id, denial.keys(), ask_again_after);
+        state.waiter(id).denial = denial;
+        None
+    }
+
+    /// A waiter leaves with its answer.
+    fn leave(
+        self: &Arc<Self>,
+        id: WaiterId,
+        answer: &Answer,
+    ) -> (Waiter<B>, Option<Arc<UnreadAllow<B>>>) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let waiter = if matches!(answer, Ok(Decision::Allowed { .. })) {
+            let waiter = state.admission.allowed(id);
+            state.admission.ended();
+            waiter
+        } else {
+            state.admission.refused(id)
+        };
+        let allow = self.unread_allow(state, &waiter.work, answer);
+        self.forget(state, &waiter.work);
+        (waiter.work, allow)
+    }
+
+    fn unread_allow(
+        self: &Arc<Self>,
+        state: &mut State<B>,
+        waiter: &Waiter<B>,
+        answer: &Answer,
+    ) -> Option<Arc<UnreadAllow<B>>> {
+        let is_allowed = matches!(answer, Ok(Decision::Allowed { .. }));
+        is_allowed.then(|| UnreadAllow::new(self, state, Arc::clone(&waiter.request)))
+    }
+}
