@@ -11,6 +11,7 @@ use ratelimiter::{
 };
 use ratelimiterd::admin::ChangeError;
 
+use super::context::SimContext;
 use super::host::{BoxAnswer, Host};
 use crate::flaw::Flaw;
 
@@ -18,7 +19,7 @@ use crate::flaw::Flaw;
 pub(super) struct FlawedServer {
     inner: Arc<dyn Host>,
     flaw: Flaw,
-    start_ms: u64,
+    context: SimContext,
     notes: Mutex<Notes>,
 }
 
@@ -29,11 +30,16 @@ struct Notes {
 }
 
 impl FlawedServer {
-    pub(super) fn around(inner: Arc<dyn Host>, flaw: Option<Flaw>, start_ms: u64) -> Arc<dyn Host> {
-        match flaw {
-            Some(flaw) => Arc::new(Self { inner, flaw, start_ms, notes: Mutex::default() }),
-            None => inner,
-        }
+    pub(super) fn around(
+        inner: Arc<dyn Host>,
+        flaw: Option<Flaw>,
+        context: &SimContext,
+    ) -> Arc<dyn Host> {
+        let Some(flaw) = flaw else {
+            return inner;
+        };
+        let context = context.clone();
+        Arc::new(Self { inner, flaw, context, notes: Mutex::default() })
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
@@ -44,7 +50,7 @@ impl FlawedServer {
     fn new_lease(&self) -> LeaseId {
         let mut notes = self.notes();
         notes.made_up += 1;
-        let time = u128::from(self.start_ms) << 80;
+        let time = u128::from(self.context.start_ms()) << 80;
         LeaseId::from_u128(time | (u128::from(u64::MAX) << 16) | notes.made_up)
     }
 
@@ -119,5 +125,9 @@ impl Host for FlawedServer {
 
     fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>> {
         Arc::clone(&self.inner).delete(key)
+    }
+
+    fn shut_down(&self) {
+        self.inner.shut_down();
     }
 }
