@@ -12,7 +12,7 @@ use super::host::{BoxAnswer, FaultInjector, Host};
 use super::oracle::ChangeTold;
 use super::plan::{
     self, Definition, DiskBehaviour, DiskFault, EventKind, Leave, LimitsEvent, NetworkFault,
-    PlannedWait, SetupKind,
+    SetupKind,
 };
 use crate::executor::{Operation, Slot};
 use crate::fault::Fault;
@@ -274,9 +274,9 @@ async fn ask<T: Send + 'static>(
     };
     let (slot, sender) = Slot::new();
     let (answer, guard) = (make(Arc::clone(&host)), context.track_work(operation));
-    let serve = serve(context, operation, gone.clone(), answer);
+    let answer = serve(context, operation, gone.clone(), answer);
     executor.spawn(group(server), operation, async move {
-        let answer = serve.await;
+        let answer = answer.await;
         drop(guard);
         answer.into_iter().for_each(|answer| sender.send(answer));
     });

@@ -312,6 +312,10 @@ impl HostedBackend for FlawedMemory {
         {
             return Ok(TurnAnswer::last(denied));
         }
+        let turn = match self.flaw {
+            Some(Flaw::OvertakesWaiters) => Turn { behind: None, ..turn },
+            _ => turn,
+        };
         let TurnAnswer { decision, ask_again_after } = self.inner.reserve_in_turn(request, turn)?;
         let decision = self.flawed_decision(request, decision);
         if self.flaw.is_some() && decision.is_allowed() {
@@ -328,7 +332,8 @@ impl HostedBackend for FlawedMemory {
         if self.flaw == Some(Flaw::ReturnsToNextPeriod) {
             self.return_to_next_period(request);
         }
-        self.inner.complete_freeing(request)
+        let freed = self.inner.complete_freeing(request)?;
+        Ok(if self.flaw == Some(Flaw::LosesWakeUps) { Vec::new() } else { freed })
     }
 
     async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {

@@ -10,6 +10,7 @@ use ratelimiter::{
     LimitKey, LimitStatus, Requirement, Requirements, ReserveError, ReserveRequest,
 };
 use ratelimiterd::admin::ChangeError;
+use tokio::sync::oneshot;
 
 use super::context::SimContext;
 use super::host::{BoxAnswer, Host};
@@ -26,6 +27,7 @@ pub(super) struct FlawedServer {
 #[derive(Default)]
 struct Notes {
     completed: BTreeSet<LeaseId>,
+    waiting: BTreeSet<LeaseId>,
     made_up: u128,
 }
 
@@ -88,6 +90,28 @@ impl Host for FlawedServer {
                     Err(ReserveError::Unanswered(_)) => {
                         self.ask(of(self.new_lease(), requirements)).await
                     }
+                    answer => answer,
+                },
+                Flaw::AdmitsTheGone if request.wait.is_some() => {
+                    let (sender, answer) = oneshot::channel();
+                    let asked = self.ask(request);
+                    self.context
+                        .executor()
+                        .spawn_here(async move { drop(sender.send(asked.await)) });
+                    answer.await.expect("it ends with its server alone")
+                }
+                Flaw::AdmitsJoinersApart if request.wait.is_some() => {
+                    if !self.notes().waiting.insert(request.lease) {
+                        let lease = self.new_lease();
+                        return self.ask(ReserveRequest { lease, ..request }).await;
+                    }
+                    let lease = request.lease;
+                    let answer = self.ask(request).await;
+                    self.notes().waiting.remove(&lease);
+                    answer
+                }
+                Flaw::AnswersNoDenials if request.wait.is_some() => match self.ask(request).await {
+                    Ok(Decision::Denied(_)) => std::future::pending().await,
                     answer => answer,
                 },
                 _ => self.ask(request).await,

@@ -337,8 +337,9 @@ impl Oracle {
 
     /// Something was carried out for a request.
     pub(super) fn touched(&mut self, operation: Operation, now: Timestamp) {
-        // What is done for a client that has left is undone before anybody else sees it.
-        let counts = |facts: &&OperationFacts| facts.epoch == self.epoch && !facts.has_left;
+        // What is done for a client that has left is undone at once, or after a while.
+        let is_undone = |facts: &OperationFacts| facts.has_left && self.allowed_lag.waits_at_once;
+        let counts = |facts: &&OperationFacts| facts.epoch == self.epoch && !is_undone(facts);
         let Some(facts) = self.operations.get(&operation).filter(counts) else {
             return;
         };

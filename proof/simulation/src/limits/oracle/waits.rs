@@ -164,11 +164,11 @@ impl Oracle {
 
     /// Its client has gone away before it was answered, and its server knows.
     pub(crate) fn left(&mut self, operation: Operation, now: Timestamp) -> Result<(), Violation> {
-        if !self.watches(operation) {
-            return Ok(());
-        }
         self.operations.get_mut(&operation).expect("it was sent").has_left = true;
-        self.end_caller(operation, now).map(|_| ())
+        match self.watches(operation) {
+            true => self.end_caller(operation, now).map(|_| ()),
+            false => Ok(()),
+        }
     }
 
     /// The server was told to stop: it answers all that wait.
