@@ -105,7 +105,7 @@ async fn answer_one<C: LimiterCall, B: HostedBackend>(
 }
 
 /// Waits for an answer until the backend's time is over. A client that goes away while its request waits for room ends that.
-async fn in_time<B, T, E: From<Unanswered>>(
+async fn in_time<B: HostedBackend, T, E: From<Unanswered>>(
     app: &AppState<B>,
     wait: Duration,
     client: &impl Client,

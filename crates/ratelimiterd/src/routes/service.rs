@@ -18,7 +18,7 @@ use crate::hosted::HostedBackend;
 
 /// Fast path: reserve and complete bypass the router.
 #[derive(Debug)]
-pub(crate) struct ApiService<B> {
+pub(crate) struct ApiService<B: HostedBackend> {
     app: Arc<AppState<B>>,
     router: TowerToHyperService<Router>,
 }
