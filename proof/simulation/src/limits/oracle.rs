@@ -160,6 +160,8 @@ struct OperationFacts {
     /// The most instances since it was sent.
     instances: InstanceCounts,
     wait: Option<PlannedWait>,
+    /// Others waited at its server for limits that it needs.
+    is_behind: bool,
     /// Its client has gone away before it was answered.
     has_left: bool,
     /// It was denied, and the same lease may be admitted later.
@@ -317,6 +319,7 @@ impl Oracle {
             may_max: limits.iter().map(|limit| (*limit, 0)).collect(),
             instances: InstanceCounts::default(),
             wait: None,
+            is_behind: false,
             has_left: false,
             is_denied_for_now: false,
             roomy: if is_reserve { limits } else { BTreeSet::new() },

@@ -38,7 +38,7 @@ const TICK_EVERY_IN_MEMORY: Duration = Duration::from_millis(500);
 const TICK_EVERY_WHEN_QUIET: Duration = Duration::from_secs(1);
 
 /// A server that runs.
-pub(super) struct SimServer<B> {
+pub(super) struct SimServer<B: HostedBackend> {
     context: SimContext,
     backend: Arc<B>,
     limiter: Waiting<B>,

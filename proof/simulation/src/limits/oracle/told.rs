@@ -1,7 +1,7 @@
 //! Checks of each answer against earlier answers.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{CompleteError, Decision, DenialReason, ReserveError};
+use ratelimiter::{CompleteError, Decision, DenialReason, LimitKey, ReserveError};
 
 use super::{Answer, CompleteFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
@@ -29,7 +29,7 @@ impl Oracle {
         let (lease, sent_at, epoch) = (facts.lease, facts.sent_at, facts.epoch);
         let roomy = std::mem::take(&mut facts.roomy);
         let waits = facts.wait.is_some_and(|wait| wait.at_most_ms > 0);
-        let is_denied_for_now = facts.is_denied_for_now;
+        let (is_behind, is_denied_for_now) = (facts.is_behind, facts.is_denied_for_now);
         if epoch != self.epoch {
             return Ok(());
         }
@@ -62,7 +62,10 @@ impl Oracle {
                     }
                     DenialReason::NoRoom { .. } if is_denied_for_now => Ok(()),
                     DenialReason::NoRoom { keys } => {
-                        let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
+                        // It may be denied for the sake of those that wait.
+                        let had_room =
+                            |key: &&LimitKey| !is_behind && roomy.contains(&plan::number(key));
+                        let roomy = keys.iter().find(had_room);
                         self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))
                     }
                 }

@@ -55,14 +55,6 @@ impl WaiterFacts {
     fn check(&self, lease: usize, until: Timestamp) -> Result<(), Violation> {
         let is_before = |moment: &Timestamp| *moment < until;
         let violation = |invariant, detail| Err(Violation { invariant, detail });
-        if let Some(since) = self.roomy_since.filter(is_before) {
-            let detail = format!("L{lease} has had room since {since:?}, and waits at {until:?}");
-            return violation(Invariant::WokenAtOnce, detail);
-        }
-        if let Some(at) = self.overtaken_at.filter(is_before) {
-            let detail = format!("L{lease} was overtaken at {at:?}, and waits at {until:?}");
-            return violation(Invariant::FirstComeFirstServed, detail);
-        }
         if let Some(caller) = self.callers.iter().find(|caller| is_before(&caller.deadline)) {
             let CallerFacts { operation, deadline } = caller;
             let detail = format!(
@@ -71,20 +63,32 @@ impl WaiterFacts {
             );
             return violation(Invariant::AnsweredInTime, detail);
         }
+        if let Some(since) = self.roomy_since.filter(is_before) {
+            let detail = format!("L{lease} has had room since {since:?}, and waits at {until:?}");
+            return violation(Invariant::WokenAtOnce, detail);
+        }
+        if let Some(at) = self.overtaken_at.filter(is_before) {
+            let detail = format!("L{lease} was overtaken at {at:?}, and waits at {until:?}");
+            return violation(Invariant::FirstComeFirstServed, detail);
+        }
         Ok(())
     }
 
-    fn needs_any_of(&self, other: &Self) -> bool {
-        self.needs.keys().any(|limit| other.needs.contains_key(limit))
+    fn needs_any_of(&self, needs: &BTreeMap<usize, u64>) -> bool {
+        self.needs.keys().any(|limit| needs.contains_key(limit))
     }
 }
 
 impl Oracle {
     /// A reserve has arrived at its server.
     pub(crate) fn arrived(&mut self, operation: Operation, now: Timestamp) {
+        if !self.watches(operation) {
+            return;
+        }
+        self.note_behind(operation);
         let facts = &self.operations[&operation];
         let waits = |wait: &PlannedWait| wait.at_most_ms > 0;
-        let Some(wait) = facts.wait.filter(waits).filter(|_| self.watches(operation)) else {
+        let Some(wait) = facts.wait.filter(waits) else {
             return;
         };
         let waits = &mut self.waits;
@@ -111,6 +115,7 @@ impl Oracle {
         if !self.watches(operation) {
             return Ok(());
         }
+        self.note_behind(operation);
         let lease = self.operations[&operation].lease;
         let was_shut_down = self.waits.is_shut_down;
         let (until, reserved_at) = match answer {
@@ -130,15 +135,27 @@ impl Oracle {
         self.check_bound(lease, answer)
     }
 
-    /// Those that were there before, and need the same, are overtaken if they are not admitted at this moment too.
+    /// A denial may be for the sake of those that wait.
+    fn note_behind(&mut self, operation: Operation) {
+        let facts = self.operations.get_mut(&operation).expect("it was sent");
+        let needs = &self.leases[&facts.lease].sent_by(operation).needs;
+        let mut others = self.waits.waiters.iter().filter(|(lease, _)| **lease != facts.lease);
+        facts.is_behind |= others.any(|(_, other)| other.needs_any_of(needs));
+    }
+
+    /// Those that were there before are overtaken if they are not admitted at this moment too: in the same queue those that need the
+    /// same, and by a reserve that does not wait also those that wait for one of its limits alone.
     fn note_overtaken(&mut self, operation: Operation, arrival: u64, reserved_at: Timestamp) {
         let facts = &self.operations[&operation];
         let needs = &self.leases[&facts.lease].sent_by(operation).needs;
         let queue = facts.wait.filter(|wait| wait.at_most_ms > 0).map(|wait| wait.queue);
-        for waiter in self.waits.waiters.values_mut() {
-            // A reserve that does not wait overtakes nobody, whatever the queue.
-            let is_behind = queue.is_none_or(|queue| queue == waiter.queue);
-            if waiter.arrival < arrival && is_behind && waiter.needs == *needs {
+        for waiter in self.waits.waiters.values_mut().filter(|waiter| waiter.arrival < arrival) {
+            let is_same = waiter.needs == *needs;
+            let is_overtaken = match queue {
+                Some(queue) => is_same && waiter.queue == queue,
+                None => is_same || waiter.needs.len() == 1 && waiter.needs_any_of(needs),
+            };
+            if is_overtaken {
                 waiter.overtaken_at.get_or_insert(reserved_at);
             }
         }
@@ -229,7 +246,7 @@ impl Oracle {
         for (lease, waiter) in waiters {
             let mut others = waiters.iter().filter(|(other, _)| *other != lease);
             if waiter.needs.iter().all(has_room)
-                && !others.any(|(_, other)| other.needs_any_of(waiter))
+                && !others.any(|(_, other)| other.needs_any_of(&waiter.needs))
             {
                 roomy.insert(*lease);
             }
