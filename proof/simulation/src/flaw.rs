@@ -102,7 +102,7 @@ flaws! {
         "a limit that was closed for a decrease is not opened again",
     LocksNothing in TigerBeetle within 20 breaks DefinitionsKept | AdmitsWhatFits:
         "two servers change the limits file at once",
-    HidesStagedFiles in TigerBeetle within 50 breaks ProgressResumes:
+    HidesStagedFiles in TigerBeetle within 20 breaks ProgressResumes:
         "a change that a dead server has begun is not looked for",
     SkipsOneLimitInMemory in Memory within 20 breaks HeldAsPromised | NeverAboveCapacity | AdmitsWhatFits:
         "the last limit of a reserve is not checked",

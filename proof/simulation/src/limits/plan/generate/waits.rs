@@ -5,7 +5,7 @@
 use super::super::{
     EVENTS_MS, EventKind, Leave, LimitsEvent, PlannedWait, Queue, UNMATCHED, WAITERS_MAX_WIDE,
 };
-use super::{DOWN_MS_MAX, Generator};
+use super::{DOWN_MS_MAX, Generator, Topology};
 
 /// The longest wait. With the longest lifetime it ends before only time passes.
 const WAIT_MS_MAX: u64 = 3_000;
@@ -30,7 +30,9 @@ impl Generator {
             if self.percent(70) {
                 self.crowd();
             }
-            if self.fault_percent > 0 && self.percent(30) {
+            // On a ledger nobody waits, and a stop is but another restart.
+            let may_stop = self.topology == Topology::OneProcess && self.fault_percent > 0;
+            if may_stop && self.percent(30) {
                 self.stop();
             }
         }
