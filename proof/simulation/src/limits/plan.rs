@@ -3,19 +3,19 @@
 mod generate;
 mod keys;
 mod text;
-
-use std::time::Duration;
+mod wait;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKind, LimitMode, Overage,
-    RegisteredLimit, Requirements, ReserveRequest, Wait, Window,
+    RegisteredLimit, Requirements, ReserveRequest, Window,
 };
 
 pub(super) use self::generate::{LimitChoices, Topology};
 pub(super) use self::keys::{
     MATCHED, OTHER_KEYS, TEMPLATES, UNMATCHED, extra_key, key, key_of, number, templates_of,
 };
+pub(super) use self::wait::{Leave, PlannedWait, Queue};
 use super::calendar::Schedule;
 use super::virtual_disk::DiskCall;
 use crate::world;
@@ -151,28 +151,6 @@ pub(super) enum EventKind {
     },
 }
 
-/// How a reserve waits for room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PlannedWait {
-    pub(super) at_most_ms: u64,
-    pub(super) queue: Queue,
-    pub(super) leaves: Option<Leave>,
-}
-
-/// Which queue a reserve waits in.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Queue(pub(super) u8);
-
-/// When a client goes away if it has no answer by then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leave {
-    After {
-        ms: u64,
-    },
-    /// When the next complete has made room at its server, before anybody else runs there.
-    WithNextComplete,
-}
-
 /// What becomes of a request on its way to a server, or of the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NetworkFault {
@@ -267,26 +245,6 @@ impl LimitsPlan {
 impl InstanceBounds {
     /// More than any plan has.
     pub(super) const WIDE: Self = Self { count_max: 1_000, new_per_second_max: 1_000 };
-}
-
-impl PlannedWait {
-    pub(super) const fn at_most(&self) -> Duration {
-        Duration::from_millis(self.at_most_ms)
-    }
-
-    fn wait(&self) -> Wait {
-        Wait::new(self.at_most(), self.queue.name()).expect("plans are valid")
-    }
-}
-
-impl Queue {
-    pub(super) const fn name(self) -> &'static str {
-        match self.0 {
-            0 => "",
-            1 => "acme",
-            _ => "globex",
-        }
-    }
 }
 
 impl LimitSetup {
