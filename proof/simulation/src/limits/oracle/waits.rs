@@ -238,7 +238,9 @@ impl Oracle {
     ) -> Result<(), Violation> {
         let has_room = |(limit, amount): (&usize, &u64)| {
             let Reading { capacity, used, is_closed, .. } = readings[*limit];
-            let enforces = self.limits[*limit].possible.certainly_enforces();
+            // A change wakes those that wait when it is made, which a slow disk delays.
+            let possible = &self.limits[*limit].possible;
+            let enforces = possible.is_settled() && possible.certainly_enforces();
             enforces && !is_closed && used + u128::from(*amount) <= capacity
         };
         let waiters = &self.waits.waiters;
