@@ -39,7 +39,7 @@ pub use ratelimiter::{
     Limiter, LlmDimension, MemoryLimiter, NewAmount, NewAmounts, Note, OpenLease, Overage, Page,
     PatternError, Refused, RegisteredLimit, ReleaseError, RenewError, RenewNumber, RenewRequest,
     Renewal, RequestError, Requirement, Requirements, ReserveError, ReserveRequest, ResetDay,
-    ResetMinute, ResetSchedule, ResetTime, StateError, TimeZone, Unanswered, Usage, Weekday,
+    ResetMinute, ResetSchedule, ResetTime, StateError, TimeZone, Unanswered, Usage, Wait, Weekday,
     Window, clock, memory,
 };
 

@@ -43,8 +43,13 @@ pub trait HostedBackend: Backend + 'static {
         }
     }
 
-    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default every answer is final, so
-    /// that nobody waits.
+    /// Whether requests may wait for room. A server whose backend does not let them refuses `wait_ms`, and clients go on without
+    /// (`WAIT-08`).
+    fn lets_wait(&self) -> bool {
+        false
+    }
+
+    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default every answer is final.
     ///
     /// # Errors
     /// As for a reserve.
@@ -162,6 +167,10 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
+    }
+
+    fn lets_wait(&self) -> bool {
+        true
     }
 
     async fn reserve_in_turn(

@@ -73,6 +73,7 @@ pub(crate) enum Outcome {
     Forbidden,
     ForbiddenKey,
     NoAnswer,
+    ClientGone,
 }
 
 /// What is measured when it is asked for.
@@ -121,9 +122,9 @@ impl Route {
 }
 
 impl Outcome {
-    const COUNT: usize = Self::NoAnswer as usize + 1;
+    const COUNT: usize = Self::ClientGone as usize + 1;
     /// The outcomes that a reserve can have.
-    const OF_RESERVE: [Self; 15] = [
+    const OF_RESERVE: [Self; 16] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
@@ -139,6 +140,7 @@ impl Outcome {
         Self::Forbidden,
         Self::ForbiddenKey,
         Self::NoAnswer,
+        Self::ClientGone,
     ];
     /// The outcomes that a renew can have.
     const OF_RENEW: [Self; 16] = [
@@ -203,6 +205,7 @@ impl Outcome {
             Self::Forbidden => "forbidden",
             Self::ForbiddenKey => "forbidden_key",
             Self::NoAnswer => "backend_error",
+            Self::ClientGone => "client_gone",
         }
     }
 
@@ -335,6 +338,14 @@ impl Metrics {
         ) = error
         {
             count(&self.denied, key);
+        }
+    }
+
+    /// Counts reserves whose client went away while they waited for room.
+    pub(crate) fn count_gone(&self, caller: &OutcomeCounters, count: usize) {
+        for _ in 0..count {
+            self.reserves.count(Outcome::ClientGone);
+            caller.count(Outcome::ClientGone);
         }
     }
 

@@ -8,8 +8,9 @@
 //! again. A complete that began when nobody waited looks for waiters when it has ended.
 
 mod driver;
+mod unread;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use ratelimiter::{
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use self::unread::{Unread, UnreadAllow};
 use crate::hosted::HostedBackend;
 use crate::runtime::Runtime;
 
@@ -41,21 +43,21 @@ pub type TimedDecision = (Decision, Option<Duration>);
 
 /// A backend whose reserves may wait.
 #[derive(Debug)]
-pub struct Waiting<B> {
+pub struct Waiting<B: HostedBackend> {
     waiters: Arc<Waiters<B>>,
     /// Ends the driver.
     stop: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Waiters<B> {
+struct Waiters<B: HostedBackend> {
     backend: Arc<B>,
     clock: Arc<dyn Clock>,
     runtime: Arc<dyn Runtime>,
     count_max: usize,
-    /// While nobody waits, no request takes the lock.
+    /// Leases that wait, and those whose answers are unread. While there are none, no request takes the lock.
     count: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<State<B>>,
     /// Wakes the driver.
     changed: Notify,
     /// All limits may have room.
@@ -63,15 +65,15 @@ struct Waiters<B> {
 }
 
 #[derive(Debug)]
-struct State {
-    admission: Admission<Waiter>,
+struct State<B: HostedBackend> {
+    admission: Admission<Waiter<B>>,
     by_lease: HashMap<LeaseId, WaiterId>,
     /// When each caller gives up.
     deadlines: BTreeSet<(Timestamp, WaiterId, CallerNumber)>,
     /// Callers so far.
     callers: u64,
-    /// Leases that were admitted when nobody waited for them any more, and return what they have.
-    undoing: HashSet<LeaseId>,
+    /// Leases that were allowed, and whose callers have not read that.
+    unread: HashMap<LeaseId, Unread>,
     is_shut_down: bool,
 }
 
@@ -79,27 +81,26 @@ type CallerNumber = u64;
 
 /// A lease that waits.
 #[derive(Debug)]
-struct Waiter {
+struct Waiter<B: HostedBackend> {
     request: Arc<ReserveRequest>,
     /// The last answer of the backend.
     denial: Denial,
     /// Whoever repeats the request joins.
-    callers: Vec<Caller>,
+    callers: Vec<Caller<B>>,
 }
 
 #[derive(Debug)]
-struct Caller {
+struct Caller<B: HostedBackend> {
     number: CallerNumber,
     deadline: Timestamp,
-    sender: oneshot::Sender<Delivery>,
+    sender: oneshot::Sender<Delivery<B>>,
 }
 
-/// An answer on its way to a caller.
+/// An answer on its way to a caller. All callers of a lease share the allow.
 #[derive(Debug)]
-struct Delivery {
+struct Delivery<B: HostedBackend> {
     answer: Answer,
-    /// No other caller gets it too.
-    is_only: bool,
+    allow: Option<Arc<UnreadAllow<B>>>,
 }
 
 /// A caller that waits. Dropping it forgets the caller, and with the last one the waiter (`WAIT-04`).
@@ -107,7 +108,7 @@ struct WaitingCaller<B: HostedBackend> {
     waiters: Arc<Waiters<B>>,
     request: Arc<ReserveRequest>,
     number: CallerNumber,
-    delivery: oneshot::Receiver<Delivery>,
+    delivery: oneshot::Receiver<Delivery<B>>,
 }
 
 impl<B: HostedBackend> Waiting<B> {
@@ -125,7 +126,7 @@ impl<B: HostedBackend> Waiting<B> {
             by_lease: HashMap::new(),
             deadlines: BTreeSet::new(),
             callers: 0,
-            undoing: HashSet::new(),
+            unread: HashMap::new(),
             is_shut_down: false,
         };
         let waiters = Arc::new(Waiters {
@@ -145,7 +146,7 @@ impl<B: HostedBackend> Waiting<B> {
 
     /// Number of leases that wait.
     pub fn count(&self) -> usize {
-        self.waiters.count.load(Ordering::Relaxed)
+        self.waiters.lock().by_lease.len()
     }
 
     /// Answers all waiters with their denials. From now on nobody waits.
@@ -155,7 +156,7 @@ impl<B: HostedBackend> Waiting<B> {
         for (_, waiter) in state.admission.remove_all() {
             self.waiters.forget(&mut state, &waiter.work);
             let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
-            waiter.work.answer(&denied);
+            waiter.work.answer(&denied, None);
         }
     }
 
@@ -164,24 +165,26 @@ impl<B: HostedBackend> Waiting<B> {
     /// # Errors
     /// As the backend's reserve.
     pub async fn reserve(&self, request: &ReserveRequest) -> Result<TimedDecision, ReserveError> {
-        let waiters = &self.waiters;
-        let since = request.wait.is_some().then(|| waiters.clock.now());
-        let decision = match (&request.wait, waiters.join(request).await) {
-            (_, Some(joined)) => joined?,
-            (Some(wait), None) if !wait.at_most().is_zero() => {
-                waiters.reserve_or_wait(request, wait).await?
-            }
-            (Some(_) | None, None) => waiters.reserve_at_once(request).await?,
-        };
-        Ok((decision, since.map(|since| waiters.clock.now().since(since))))
+        let (delivery, waited) = self.waiters.reserve(request).await;
+        Ok((delivery.read()?, waited))
     }
 
-    /// As [`Waiting::reserve`] of each.
+    /// As [`Waiting::reserve`] of each. If one waits and the caller goes away, those that were allowed are returned.
     pub async fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<TimedDecision, ReserveError>> {
-        if self.waiters.any() || requests.iter().any(|request| request.wait.is_some()) {
+        if requests.iter().any(|request| request.wait.is_some()) {
+            let since = self.waiters.clock.now();
+            let reserve = async |request| {
+                let (delivery, waited) = self.waiters.reserve(request).await;
+                (delivery.keep(&self.waiters, request, since), waited)
+            };
+            let answers = join_all(requests.iter().map(reserve)).await;
+            let read = |(delivery, waited): (Delivery<B>, _)| Ok((delivery.read()?, waited));
+            return answers.into_iter().map(read).collect();
+        }
+        if self.waiters.any() {
             return join_all(requests.iter().map(|request| self.reserve(request))).await;
         }
         let answers = self.waiters.backend.reserve_batch(requests).await;
@@ -236,7 +239,7 @@ impl<B: HostedBackend> Waiting<B> {
 }
 
 impl<B: HostedBackend> Waiters<B> {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -258,6 +261,22 @@ impl<B: HostedBackend> Waiters<B> {
         self.lock().admission.would_hold_up(now, &request.requirements).cloned()
     }
 
+    /// The answer to a request, and how long it waited, if it asked to.
+    async fn reserve(
+        self: &Arc<Self>,
+        request: &ReserveRequest,
+    ) -> (Delivery<B>, Option<Duration>) {
+        let since = request.wait.is_some().then(|| self.clock.now());
+        let delivery = match (&request.wait, self.join(request).await) {
+            (_, Some(joined)) => joined,
+            (Some(wait), None) if !wait.at_most().is_zero() => {
+                self.reserve_or_wait(request, wait).await
+            }
+            (Some(_) | None, None) => self.reserve_at_once(request).await.into(),
+        };
+        (delivery, since.map(|since| self.clock.now().since(since)))
+    }
+
     async fn reserve_at_once(&self, request: &ReserveRequest) -> Answer {
         match self.held_up_by(request) {
             None => self.backend.reserve(request).await,
@@ -268,40 +287,54 @@ impl<B: HostedBackend> Waiters<B> {
         }
     }
 
-    async fn reserve_or_wait(self: &Arc<Self>, request: &ReserveRequest, wait: &Wait) -> Answer {
+    async fn reserve_or_wait(
+        self: &Arc<Self>,
+        request: &ReserveRequest,
+        wait: &Wait,
+    ) -> Delivery<B> {
         let behind = self.held_up_by(request);
         let turn = Turn { behind: behind.as_ref(), attempt: Some(0) };
-        let denial = match self.backend.reserve_in_turn(request, turn).await? {
-            TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_) } => denial,
-            TurnAnswer { decision, .. } => return Ok(decision),
+        let denial = match self.backend.reserve_in_turn(request, turn).await {
+            Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_) }) => {
+                denial
+            }
+            Ok(TurnAnswer { decision, .. }) => return Ok(decision).into(),
+            Err(error) => return Err(error).into(),
         };
         match self.enter(request, wait, denial) {
-            Ok(caller) => caller.answer().await,
-            Err(answer) => answer,
+            Ok(caller) => caller.delivery().await,
+            Err(answer) => answer.into(),
         }
     }
 
     /// The answer to a request whose lease waits: it joins the wait, or is denied if it does not wait itself.
-    async fn join(self: &Arc<Self>, request: &ReserveRequest) -> Option<Answer> {
+    async fn join(self: &Arc<Self>, request: &ReserveRequest) -> Option<Delivery<B>> {
         if !self.any() {
             return None;
         }
         let wait = request.wait.as_ref().filter(|wait| !wait.at_most().is_zero());
         let joined = {
             let mut state = self.lock();
-            if state.undoing.contains(&request.lease) {
-                return Some(Err(interrupted().into()));
+            match state.unread.get(&request.lease) {
+                // The backend repeats the answer.
+                Some(Unread::Sent) => self.read(&mut state, request.lease),
+                Some(Unread::Undoing) => return Some(Err(interrupted().into()).into()),
+                None => {}
             }
             let id = *state.by_lease.get(&request.lease)?;
-            let denial = state.waiter(id).denial.clone();
+            let waiter = state.waiter(id);
+            let denial = waiter.denial.clone();
             match wait {
+                _ if !is_same(&waiter.request.requirements, &request.requirements) => {
+                    Err(Err(ReserveError::LeaseConflict))
+                }
                 Some(wait) => self.enter_locked(&mut state, request, wait, denial),
                 None => Err(Ok(Decision::Denied(denial))),
             }
         };
         Some(match joined {
-            Ok(caller) => caller.answer().await,
-            Err(answer) => answer,
+            Ok(caller) => caller.delivery().await,
+            Err(answer) => answer.into(),
         })
     }
 
@@ -320,7 +353,7 @@ impl<B: HostedBackend> Waiters<B> {
 
     fn enter_locked(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut State<B>,
         request: &ReserveRequest,
         wait: &Wait,
         denial: Denial,
@@ -372,7 +405,7 @@ impl<B: HostedBackend> Waiters<B> {
         if let Removed::Waiting(waiter) = state.admission.remove(id) {
             self.forget(state, &waiter.work);
             let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
-            waiter.work.answer(&denied);
+            waiter.work.answer(&denied, None);
             self.changed.notify_one();
             return;
         }
@@ -386,71 +419,94 @@ impl<B: HostedBackend> Waiters<B> {
     }
 
     /// The waiter has left the admission.
-    fn forget(&self, state: &mut State, waiter: &Waiter) {
+    fn forget(&self, state: &mut State<B>, waiter: &Waiter<B>) {
         let id = state.by_lease.remove(&waiter.request.lease).expect(WAITS);
         for caller in &waiter.callers {
             state.deadlines.remove(&(caller.deadline, id, caller.number));
         }
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
+
+    /// The answer to a lease is unread no more.
+    fn read(&self, state: &mut State<B>, lease: LeaseId) {
+        if state.unread.remove(&lease).is_some() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Forgets all waiters, whose callers get no answer.
+    fn abandon_all(&self) {
+        let mut state = self.lock();
+        state.admission = Admission::new(usize::MAX, STARVING_AFTER);
+        state.by_lease.clear();
+        state.deadlines.clear();
+        self.count.store(state.unread.len(), Ordering::SeqCst);
+    }
 }
 
 impl<B: HostedBackend> WaitingCaller<B> {
-    async fn answer(mut self) -> Answer {
-        match (&mut self.delivery).await {
-            Ok(delivery) => delivery.answer,
-            Err(_) => Err(interrupted().into()),
+    async fn delivery(mut self) -> Delivery<B> {
+        let delivered = (&mut self.delivery).await;
+        delivered.unwrap_or_else(|_| Err(interrupted().into()).into())
+    }
+}
+
+impl<B: HostedBackend> Delivery<B> {
+    /// The answer, which its caller has now.
+    fn read(self) -> Answer {
+        if let Some(allow) = self.allow {
+            allow.read();
+        }
+        self.answer
+    }
+
+    /// If the lease was allowed since then, it is returned unless a caller reads that.
+    fn keep(self, waiters: &Arc<Waiters<B>>, request: &ReserveRequest, since: Timestamp) -> Self {
+        match &self {
+            Self { answer: Ok(Decision::Allowed { reserved_at, .. }), allow: None }
+                if *reserved_at >= since =>
+            {
+                let request = Arc::new(request.clone());
+                let allow = UnreadAllow::new(waiters, &mut waiters.lock(), request);
+                Self { allow: Some(allow), ..self }
+            }
+            _ => self,
         }
     }
 }
 
-impl State {
-    /// Forgets all waiters, whose callers get no answer.
-    fn abandon_all(&mut self) {
-        self.admission = Admission::new(usize::MAX, STARVING_AFTER);
-        self.by_lease.clear();
-        self.deadlines.clear();
+impl<B: HostedBackend> From<Answer> for Delivery<B> {
+    /// An answer that nobody else gets.
+    fn from(answer: Answer) -> Self {
+        Self { answer, allow: None }
     }
+}
 
-    fn waiter(&mut self, id: WaiterId) -> &mut Waiter {
+impl<B: HostedBackend> State<B> {
+    fn waiter(&mut self, id: WaiterId) -> &mut Waiter<B> {
         &mut self.admission.get_mut(id).expect(WAITS).work
     }
 }
 
-impl Waiter {
-    /// Answers all callers; false if none is left.
-    fn answer(self, answer: &Answer) -> bool {
-        let is_only = self.callers.len() == 1;
-        let mut is_taken = false;
+impl<B: HostedBackend> Waiter<B> {
+    /// Answers all callers.
+    fn answer(self, answer: &Answer, allow: Option<&Arc<UnreadAllow<B>>>) {
         for caller in self.callers {
-            let delivery = Delivery { answer: answer.clone(), is_only };
-            is_taken |= caller.sender.send(delivery).is_ok();
+            // The caller may have gone away.
+            drop(caller.sender.send(Delivery { answer: answer.clone(), allow: allow.cloned() }));
         }
-        is_taken
     }
 }
 
-impl Caller {
+impl<B: HostedBackend> Caller<B> {
     /// Its time is over, and others go on waiting for the same lease.
     fn deny(self, denial: &Denial) {
-        let answer = Ok(Decision::Denied(denial.clone()));
-        drop(self.sender.send(Delivery { answer, is_only: false }));
+        drop(self.sender.send(Ok(Decision::Denied(denial.clone())).into()));
     }
 }
 
 impl<B: HostedBackend> Drop for WaitingCaller<B> {
     fn drop(&mut self) {
-        // An answer that is sent from now on reaches nobody, which the driver notices.
-        self.delivery.close();
-        // It left just before it would have read its answer.
-        if let Ok(Delivery { answer: Ok(Decision::Allowed { .. }), is_only: true }) =
-            self.delivery.try_recv()
-        {
-            self.waiters.lock().undoing.insert(self.request.lease);
-            let undo = Arc::clone(&self.waiters).undo(Arc::clone(&self.request));
-            self.waiters.runtime.spawn(Box::pin(undo));
-            return;
-        }
         let mut guard = self.waiters.lock();
         let state = &mut *guard;
         let Some(id) = state.by_lease.get(&self.request.lease).copied() else {
@@ -471,7 +527,7 @@ impl<B: HostedBackend> Drop for WaitingCaller<B> {
     }
 }
 
-impl<B> Drop for Waiting<B> {
+impl<B: HostedBackend> Drop for Waiting<B> {
     fn drop(&mut self) {
         self.stop.cancel();
     }

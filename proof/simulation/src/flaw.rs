@@ -150,6 +150,18 @@ flaws! {
         "a renew that is repeated counts twice",
     ForgetsRenews in Memory within 100 breaks HeldAsPromised | EndedStaysEnded | AnswersHaveReasons | SameLeaseSameAnswer:
         "a renew is answered and not carried out",
+    RenewsWakeNobody in Memory within 200 breaks WokenAtOnce:
+        "a renew that gives back units wakes nobody who waits",
+    AdmitsTheGone in Memory within 50 breaks CountedOnce:
+        "a waiter is admitted after it left, and its lease stays held",
+    LosesWakeUps in Memory within 50 breaks WokenAtOnce:
+        "a complete wakes nobody who waits",
+    AnswersNoDenials in Memory within 50 breaks AnsweredInTime:
+        "a waiter whose time is over gets no answer",
+    AdmitsJoinersApart in Memory within 50 breaks CountedOnce | SameLeaseSameAnswer | DeniedStaysDenied:
+        "whoever repeats a lease that waits is admitted apart, and it is counted twice",
+    OvertakesWaiters in Memory within 50 breaks FirstComeFirstServed:
+        "a reserve overtakes those that wait for the same",
     HandsOutTwice in Coordination within 20 breaks HeldByOne | DeliveredAsOne:
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:

@@ -34,6 +34,8 @@ pub struct Waiter<W> {
     pub(super) turn: Option<TurnNumber>,
     /// How often another passed it since its last denial.
     pub(super) passes: u32,
+    /// It moved to the room of a gate that does not hold it up, since it asked last.
+    pub(super) has_followed: bool,
     /// The caller's data.
     pub work: W,
 }
@@ -90,6 +92,7 @@ impl<W> Waiter<W> {
             denials: Denials::default(),
             turn: None,
             passes: 0,
+            has_followed: false,
             work,
         }
     }
@@ -105,7 +108,9 @@ impl<W> Waiter<W> {
     /// As the room of its queue knows it, or that of a gate.
     pub(super) fn guest(&self, id: WaiterId, gate: Option<GateRequirement>) -> Guest<'_> {
         let amount = gate.map_or(0, |requirement| requirement.amount);
-        let (goes_first, was_denied) = (self.goes_first(), self.wait.is_some());
+        let denied = self.wait.iter().flat_map(|wait| &wait.denied);
+        let was_denied = denied.map(Some).any(|denied| denied == gate.as_ref());
+        let goes_first = self.goes_first();
         Guest { id, lane: &self.lane, amount, goes_first, was_denied, turn: self.turn }
     }
 

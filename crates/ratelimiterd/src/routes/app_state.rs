@@ -12,6 +12,7 @@ use super::timeout::within;
 use crate::admin::Admin;
 use crate::auth::{Access, CallerRef};
 use crate::config::Permission;
+use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
 use crate::waiting::Waiting;
 
@@ -19,7 +20,7 @@ use crate::waiting::Waiting;
 const RETRY_AFTER_TIMEOUT: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
-pub(crate) struct AppState<B> {
+pub(crate) struct AppState<B: HostedBackend> {
     pub(crate) backend: Arc<B>,
     /// Reserve and complete on the backend.
     pub(crate) limiter: Waiting<B>,
@@ -29,7 +30,7 @@ pub(crate) struct AppState<B> {
     pub(crate) request_timeout: Duration,
 }
 
-impl<B> AppState<B> {
+impl<B: HostedBackend> AppState<B> {
     /// Checks a request's token, then reads its body.
     pub(super) async fn admit(
         &self,

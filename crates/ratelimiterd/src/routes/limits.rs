@@ -85,7 +85,10 @@ fn backend_result<T, E: std::error::Error>(
 }
 
 /// Records how long an answer takes.
-pub(super) async fn timed<B, T>(app: &AppState<B>, answer: impl Future<Output = T>) -> T {
+pub(super) async fn timed<B: HostedBackend, T>(
+    app: &AppState<B>,
+    answer: impl Future<Output = T>,
+) -> T {
     let started = app.metrics.start();
     let answer = answer.await;
     app.metrics.stop(Route::Admin, started);

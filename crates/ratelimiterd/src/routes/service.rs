@@ -19,7 +19,7 @@ use crate::hosted::HostedBackend;
 
 /// Fast path: reserve, renew and complete bypass the router.
 #[derive(Debug)]
-pub(crate) struct ApiService<B> {
+pub(crate) struct ApiService<B: HostedBackend> {
     app: Arc<AppState<B>>,
     router: TowerToHyperService<Router>,
 }

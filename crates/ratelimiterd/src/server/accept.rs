@@ -46,7 +46,7 @@ const HTTP2_PING_EVERY: Duration = Duration::from_secs(30);
 const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The connections of a server, and how to serve them.
-pub(super) struct Connections<B> {
+pub(super) struct Connections<B: HostedBackend> {
     api: Arc<ApiService<B>>,
     protocol: auto::Builder<TokioExecutor>,
     tls: Option<Arc<Tls>>,

@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,23 +10,20 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt, poll};
 use ratelimiter::admission::{Removed, Turn, TurnAnswer, WaiterId};
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{
-    Actual, Actuals, CompleteRequest, Decision, Denial, Requirement, ReserveError, ReserveRequest,
-};
+use ratelimiter::{Decision, Denial, ReserveError, ReserveRequest};
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, State, Waiter, Waiters, interrupted};
+use super::{Answer, State, UnreadAllow, Waiter, Waiters, interrupted};
 use crate::hosted::HostedBackend;
 
-type Work = FuturesUnordered<BoxFuture<'static, Done>>;
+type Work<B> = FuturesUnordered<BoxFuture<'static, Done<B>>>;
 
 /// What the driver has done for a waiter.
-enum Done {
+enum Done<B: HostedBackend> {
     /// It asked the backend.
     Asked(WaiterId, Result<TurnAnswer, ReserveError>),
     /// It got the ordinary answer for one that has left.
-    Ended(Box<Waiter>, Answer),
-    Undone,
+    Ended(Box<Waiter<B>>, Answer),
 }
 
 /// How many waiters ask in a row before other tasks run.
@@ -37,8 +33,7 @@ pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: Canc
     // A panic of the policy must not leave waiters without an answer.
     while AssertUnwindSafe(run(&waiters, &stop)).catch_unwind().await.is_err() {
         tracing::error!("the task of waiting requests panicked; they get no answer");
-        waiters.lock().abandon_all();
-        waiters.count.store(0, Ordering::SeqCst);
+        waiters.abandon_all();
     }
 }
 
@@ -78,7 +73,7 @@ async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationTok
 
 impl<B: HostedBackend> Waiters<B> {
     /// The next thing to ask the backend, for a waiter whose time is over or whose turn has come.
-    fn next_ask(self: &Arc<Self>) -> Option<BoxFuture<'static, Done>> {
+    fn next_ask(self: &Arc<Self>) -> Option<BoxFuture<'static, Done<B>>> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -109,10 +104,10 @@ impl<B: HostedBackend> Waiters<B> {
     /// The time of a caller is over. With the last one the waiter leaves.
     fn end_caller(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut State<B>,
         id: WaiterId,
         number: u64,
-    ) -> Option<BoxFuture<'static, Done>> {
+    ) -> Option<BoxFuture<'static, Done<B>>> {
         let waiter = state.waiter(id);
         let at = waiter.callers.iter().position(|caller| caller.number == number)?;
         if waiter.callers.len() > 1 {
@@ -129,7 +124,7 @@ impl<B: HostedBackend> Waiters<B> {
         id: WaiterId,
         request: Arc<ReserveRequest>,
         attempt: u32,
-    ) -> BoxFuture<'static, Done> {
+    ) -> BoxFuture<'static, Done<B>> {
         let backend = Arc::clone(&self.backend);
         Box::pin(async move {
             let turn = Turn { behind: None, attempt: Some(attempt) };
@@ -139,7 +134,7 @@ impl<B: HostedBackend> Waiters<B> {
     }
 
     /// The ordinary answer for a waiter that has left.
-    fn end(self: &Arc<Self>, waiter: Waiter) -> BoxFuture<'static, Done> {
+    fn end(self: &Arc<Self>, waiter: Waiter<B>) -> BoxFuture<'static, Done<B>> {
         let waiters = Arc::clone(self);
         Box::pin(async move {
             let answer = waiters.reserve_at_once(&waiter.request).await;
@@ -147,8 +142,8 @@ impl<B: HostedBackend> Waiters<B> {
         })
     }
 
-    fn finish(self: &Arc<Self>, done: Done, work: &mut Work) {
-        let (waiter, answer) = match done {
+    fn finish(self: &Arc<Self>, done: Done<B>, work: &mut Work<B>) {
+        let (waiter, answer, allow) = match done {
             Done::Asked(
                 id,
                 Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(after) }),
@@ -158,20 +153,15 @@ impl<B: HostedBackend> Waiters<B> {
             }
             Done::Asked(id, answer) => {
                 let answer = answer.map(|answer| answer.decision);
-                (self.leave(id, &answer), answer)
+                let (waiter, allow) = self.leave(id, &answer);
+                (waiter, answer, allow)
             }
-            Done::Ended(waiter, answer) => (*waiter, answer),
-            Done::Undone => return,
+            Done::Ended(waiter, answer) => {
+                let allow = self.unread_allow(&mut self.lock(), &waiter, &answer);
+                (*waiter, answer, allow)
+            }
         };
-        let request = Arc::clone(&waiter.request);
-        if !waiter.answer(&answer) && matches!(answer, Ok(Decision::Allowed { .. })) {
-            self.lock().undoing.insert(request.lease);
-            let undo = Arc::clone(self).undo(request);
-            work.push(Box::pin(async move {
-                undo.await;
-                Done::Undone
-            }));
-        }
+        waiter.answer(&answer, allow.as_ref());
     }
 
     /// A waiter was denied again. It goes on waiting if the time of a caller is not over.
@@ -180,13 +170,13 @@ impl<B: HostedBackend> Waiters<B> {
         id: WaiterId,
         denial: Denial,
         ask_again_after: Duration,
-    ) -> Option<BoxFuture<'static, Done>> {
+    ) -> Option<BoxFuture<'static, Done<B>>> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
         let is_shut_down = state.is_shut_down;
         let waiter = state.waiter(id);
-        let over = |caller: &mut super::Caller| is_shut_down || caller.deadline <= now;
+        let over = |caller: &mut super::Caller<B>| is_shut_down || caller.deadline <= now;
         let ended: Vec<_> = waiter.callers.extract_if(.., over).collect();
         for caller in &ended {
             state.deadlines.remove(&(caller.deadline, id, caller.number));
@@ -207,7 +197,11 @@ impl<B: HostedBackend> Waiters<B> {
     }
 
     /// A waiter leaves with its answer.
-    fn leave(&self, id: WaiterId, answer: &Answer) -> Waiter {
+    fn leave(
+        self: &Arc<Self>,
+        id: WaiterId,
+        answer: &Answer,
+    ) -> (Waiter<B>, Option<Arc<UnreadAllow<B>>>) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let waiter = if matches!(answer, Ok(Decision::Allowed { .. })) {
@@ -217,29 +211,18 @@ impl<B: HostedBackend> Waiters<B> {
         } else {
             state.admission.refused(id)
         };
+        let allow = self.unread_allow(state, &waiter.work, answer);
         self.forget(state, &waiter.work);
-        waiter.work
+        (waiter.work, allow)
     }
 
-    /// Nobody waits for a lease that was allowed: it returns all that it has.
-    pub(super) async fn undo(self: Arc<Self>, request: Arc<ReserveRequest>) {
-        let mut unused = Vec::new();
-        for Requirement { key, .. } in request.requirements.iter() {
-            if let Ok(Some(state)) = self.backend.state(key).await
-                && !state.limit.kind.is_concurrency()
-            {
-                unused.push(Actual { key: key.clone(), amount: 0 });
-            }
-        }
-        let actuals = Actuals::new(unused).expect("as many as the requirements, with their keys");
-        let complete = CompleteRequest::new(request.lease, actuals);
-        let completed = self.backend.complete_freeing(&complete).await;
-        self.lock().undoing.remove(&request.lease);
-        match completed {
-            Ok(freed) => self.released(&freed),
-            Err(error) => {
-                tracing::warn!(lease = %request.lease, %error, "cannot return what nobody waits for");
-            }
-        }
+    fn unread_allow(
+        self: &Arc<Self>,
+        state: &mut State<B>,
+        waiter: &Waiter<B>,
+        answer: &Answer,
+    ) -> Option<Arc<UnreadAllow<B>>> {
+        let is_allowed = matches!(answer, Ok(Decision::Allowed { .. }));
+        is_allowed.then(|| UnreadAllow::new(self, state, Arc::clone(&waiter.request)))
     }
 }

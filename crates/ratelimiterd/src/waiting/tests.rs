@@ -211,6 +211,44 @@ async fn wait_06_what_lapses_admits_who_waits_at_that_moment() {
     assert_eq!(second.allowed().await.1, 10 * SECOND);
 }
 
+/// WAIT-06
+#[tokio::test(start_paused = true)]
+async fn wait_06_what_lapses_admits_who_had_room_for_a_part() {
+    let world = World::new(10);
+    world.define("rpm", 10, Some(3 * SECOND));
+    world.take(&[("rpm", 5)]).await;
+    pass(SECOND / 2).await;
+    let asked = world.wait("", &[("rpm", 6)]).await;
+    assert_eq!(asked.allowed().await.1, 5 * SECOND / 2);
+}
+
+/// WAIT-03, WAIT-06: however the one in front goes away.
+#[tokio::test(start_paused = true)]
+async fn wait_06_who_fits_is_admitted_when_the_one_in_front_goes_away() {
+    for way in 0..3 {
+        let world = World::new(10);
+        world.define("slots", 7, None);
+        world.take(&[("slots", 4)]).await;
+        let large = world.request(&[("slots", 4)], Some(wait(5, "a")));
+        let large = world.wait_with(large).await;
+        let small = world.wait("b", &[("slots", 3)]).await;
+        pass(SECOND).await;
+        assert!(!small.is_answered(), "way {way}");
+        let after = match way {
+            0 => {
+                large.answer.abort();
+                SECOND
+            }
+            1 => {
+                world.complete(large.lease).await;
+                SECOND
+            }
+            _ => 5 * SECOND,
+        };
+        assert_eq!(small.allowed().await.1, after, "way {way}");
+    }
+}
+
 /// WAIT-01, WAIT-06, PAUSE-01
 #[tokio::test(start_paused = true)]
 async fn wait_06_a_change_of_a_limit_admits_who_waits() {
@@ -414,6 +452,103 @@ async fn wait_04_what_nobody_waits_for_any_more_is_returned() {
     assert_eq!((world.used("slots"), world.used("tpm")), (0, 0));
 }
 
+/// WAIT-04: two callers of one lease go away after it was admitted, before either has read that.
+#[tokio::test(start_paused = true)]
+async fn wait_04_the_last_caller_that_goes_away_unanswered_returns_the_lease() {
+    for reads in [false, true] {
+        let world = World::new(10);
+        world.define("slots", 1, None);
+        let held = world.take(&[("slots", 1)]).await;
+        let request = world.request(&[("slots", 1)], Some(wait(60, "")));
+        let mut first = Box::pin(world.waiting.reserve(&request));
+        let mut second = Box::pin(world.waiting.reserve(&request));
+        assert!(
+            futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending()
+        );
+        world.complete(held).await;
+        settle().await;
+        drop(first);
+        settle().await;
+        assert_eq!(world.used("slots"), 1, "the other caller may still read it");
+        if reads {
+            assert!(second.await.unwrap().0.is_allowed());
+        } else {
+            drop(second);
+        }
+        settle().await;
+        assert_eq!(world.used("slots"), u128::from(reads));
+    }
+}
+
+/// WAIT-04: a repeat is told that the lease is allowed, so that it is not returned when the first caller goes away.
+#[tokio::test(start_paused = true)]
+async fn wait_04_a_lease_that_a_repeat_has_is_not_returned() {
+    let world = World::new(10);
+    world.define("slots", 1, None);
+    let held = world.take(&[("slots", 1)]).await;
+    let request = world.request(&[("slots", 1)], Some(wait(60, "")));
+    let mut first = Box::pin(world.waiting.reserve(&request));
+    assert!(futures::poll!(&mut first).is_pending());
+    world.complete(held).await;
+    settle().await;
+    let (decision, _) = world.waiting.reserve(&request).await.unwrap();
+    assert!(decision.is_allowed());
+    drop(first);
+    settle().await;
+    assert_eq!(world.used("slots"), 1);
+}
+
+/// WAIT-04: a batch goes away while one of its items waits.
+#[tokio::test(start_paused = true)]
+async fn wait_04_a_batch_that_goes_away_returns_what_its_other_items_got() {
+    let world = World::new(10);
+    for limit in ["full", "slots", "later"] {
+        world.define(limit, 1, None);
+    }
+    world.define("tpm", 10, Some(60 * SECOND));
+    world.take(&[("full", 1)]).await;
+    let later = world.take(&[("later", 1)]).await;
+    let known = world.request(&[("tpm", 3)], None);
+    assert!(world.waiting.reserve(&known).await.unwrap().0.is_allowed());
+    pass(SECOND).await;
+    let requests = [
+        world.request(&[("full", 1)], Some(wait(60, ""))),
+        world.request(&[("slots", 1), ("tpm", 5)], None),
+        known,
+        world.request(&[("later", 1)], Some(wait(60, ""))),
+    ];
+    let mut batch = Box::pin(world.waiting.reserve_batch(&requests));
+    assert!(futures::poll!(&mut batch).is_pending());
+    world.complete(later).await;
+    settle().await;
+    assert!(futures::poll!(&mut batch).is_pending(), "one still waits");
+    assert_eq!((world.used("slots"), world.used("tpm"), world.used("later")), (1, 8, 1));
+    drop(batch);
+    settle().await;
+    let used = (world.used("slots"), world.used("tpm"), world.used("later"));
+    assert_eq!(used, (0, 3, 0), "what was allowed before the batch stays");
+    assert!(!world.waiting.waiters.any());
+}
+
+/// WAIT-01, WAIT-04: a batch that is answered keeps all that it got.
+#[tokio::test(start_paused = true)]
+async fn wait_04_a_batch_that_is_answered_keeps_what_it_got() {
+    let world = World::new(10);
+    world.define("full", 1, None);
+    world.define("slots", 1, None);
+    let held = world.take(&[("full", 1)]).await;
+    let requests =
+        [world.request(&[("full", 1)], Some(wait(60, ""))), world.request(&[("slots", 1)], None)];
+    let mut batch = Box::pin(world.waiting.reserve_batch(&requests));
+    assert!(futures::poll!(&mut batch).is_pending());
+    world.complete(held).await;
+    let answers = batch.await;
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().0.is_allowed()), "{answers:?}");
+    settle().await;
+    assert_eq!((world.used("full"), world.used("slots")), (1, 1));
+    assert!(!world.waiting.waiters.any());
+}
+
 /// WAIT-04
 #[tokio::test(start_paused = true)]
 async fn wait_04_a_shutdown_answers_all_waiters_with_their_denial() {
@@ -446,10 +581,12 @@ async fn wait_04_a_repeated_lease_joins_the_same_wait() {
     let shorter = ReserveRequest { wait: Some(wait(2, "")), ..request.clone() };
     let (short, joined) = (world.wait_with(shorter).await, world.wait_with(request.clone()).await);
     assert_eq!(world.waiting.count(), 1);
-    let both = world.request(&[("slots", 1), ("others", 1)], request.wait.clone());
-    let conflict = ReserveRequest { lease: request.lease, ..both };
-    let conflict = world.waiting.reserve(&conflict).await.unwrap_err();
-    assert_eq!(conflict, ReserveError::LeaseConflict);
+    for wait in [request.wait.clone(), None] {
+        let both = world.request(&[("slots", 1), ("others", 1)], wait);
+        let conflict = ReserveRequest { lease: request.lease, ..both };
+        let conflict = world.waiting.reserve(&conflict).await.unwrap_err();
+        assert_eq!(conflict, ReserveError::LeaseConflict, "RES-04");
+    }
     let (_, waited) = short.denied().await;
     assert_eq!(waited, 2 * SECOND, "its own time");
     first.answer.abort();

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         leases::com_07_a_lease_of_a_killed_server_is_known_to_its_replacement,
         leases::com_05_a_complete_at_one_server_is_final_at_the_other,
         leases::ops_01_ops_02_an_operator_releases_and_forgives_at_any_server,
+        leases::wait_08_a_request_that_would_wait_is_answered_at_once,
         definitions::a_put_at_one_server_reaches_the_others,
         definitions::a_delete_at_one_server_reaches_the_others,
         definitions::def_07_a_decrease_holds_at_every_server_and_ends_at_all,

@@ -14,6 +14,7 @@ mod once;
 mod periods;
 mod renews;
 mod told;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,7 +29,8 @@ use self::in_force::Possible;
 use self::instances::{InstanceCounts, Instances, matched_count};
 use self::periods::Periods;
 use self::renews::RenewFacts;
-use super::plan::{InstanceBounds, LimitSetup, key, templates_of};
+use self::waits::Waits;
+use super::plan::{LimitSetup, LimitsPlan, PlannedWait, key, templates_of};
 use crate::executor::Operation;
 use crate::outcome::{Invariant, Violation};
 
@@ -55,6 +57,8 @@ pub(super) struct AllowedLag {
     pub(super) reconciled: Duration,
     /// A lease that has expired may be taken for a live one for so long.
     pub(super) noticed: Duration,
+    /// A waiter is admitted, answered and forgotten at once.
+    pub(super) waits_at_once: bool,
 }
 
 pub(super) struct Oracle {
@@ -64,6 +68,8 @@ pub(super) struct Oracle {
     operations: BTreeMap<Operation, OperationFacts>,
     definitions: Definitions,
     instances: Instances,
+    waits: Waits,
+    waiters_max: usize,
     /// How many times everything was forgotten, as a process in memory does when it crashes.
     epoch: usize,
 }
@@ -156,16 +162,19 @@ struct OperationFacts {
     may_max: BTreeMap<usize, u128>,
     /// The most instances since it was sent.
     instances: InstanceCounts,
+    wait: Option<PlannedWait>,
+    /// Others waited at its server for limits that it needs.
+    is_behind: bool,
+    /// Its client has gone away before it was answered.
+    has_left: bool,
+    /// It was denied, and the same lease may be admitted later.
+    is_denied_for_now: bool,
     is_open: bool,
 }
 
 impl Oracle {
-    pub(super) fn new(
-        limits: &[LimitSetup],
-        bounds: InstanceBounds,
-        allowed_lag: AllowedLag,
-        now: Timestamp,
-    ) -> Self {
+    pub(super) fn new(plan: &LimitsPlan, allowed_lag: AllowedLag) -> Self {
+        let (limits, now) = (&plan.limits, plan.starts_at);
         let facts = |setup: &LimitSetup| LimitFacts {
             setup: *setup,
             asked: BTreeSet::from([0]),
@@ -187,7 +196,9 @@ impl Oracle {
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
             definitions: Definitions::new(definitions),
-            instances: Instances::new(bounds),
+            instances: Instances::new(plan.instance_bounds),
+            waits: Waits::default(),
+            waiters_max: plan.waiters_max,
             epoch: 0,
         };
         for (number, setup) in defined {
@@ -229,6 +240,7 @@ impl Oracle {
     pub(super) fn forget(&mut self, now: Timestamp) {
         self.leases.clear();
         self.instances.forget();
+        self.waits.forget();
         self.epoch += 1;
         for limit in &mut self.limits {
             (limit.debt, limit.debt_min) = (0, 0);
@@ -241,11 +253,13 @@ impl Oracle {
         operation: Operation,
         lease: usize,
         needs: &[(usize, u64)],
+        wait: Option<PlannedWait>,
         now: Timestamp,
     ) {
         let needs: BTreeMap<usize, u64> = needs.iter().copied().collect();
         let limits = needs.keys().copied().collect();
         self.note_operation(operation, lease, now, limits, true);
+        self.operations.get_mut(&operation).expect("it was noted").wait = wait;
         let facts = self.leases.entry(lease).or_default();
         if let Some(variant) = facts.variants.iter_mut().find(|variant| variant.needs == needs) {
             variant.operations.push(operation);
@@ -307,6 +321,10 @@ impl Oracle {
             met: limits.iter().map(met).collect(),
             may_max: limits.iter().map(|limit| (*limit, 0)).collect(),
             instances: InstanceCounts::default(),
+            wait: None,
+            is_behind: false,
+            has_left: false,
+            is_denied_for_now: false,
             roomy: if is_reserve { limits } else { BTreeSet::new() },
             is_open: true,
         };
@@ -325,8 +343,10 @@ impl Oracle {
 
     /// Something was carried out for a request.
     pub(super) fn touched(&mut self, operation: Operation, now: Timestamp) {
-        let Some(facts) = self.operations.get(&operation).filter(|facts| facts.epoch == self.epoch)
-        else {
+        // What is done for a client that has left is undone at once, or after a while.
+        let is_undone = |facts: &OperationFacts| facts.has_left && self.allowed_lag.waits_at_once;
+        let counts = |facts: &&OperationFacts| facts.epoch == self.epoch && !is_undone(facts);
+        let Some(facts) = self.operations.get(&operation).filter(counts) else {
             return;
         };
         let Some(lease) = self.leases.get_mut(&facts.lease) else {
@@ -407,6 +427,7 @@ impl Oracle {
             self.check_reset(limit, resets_at)?;
         }
         self.instances.check(readings)?;
+        self.check_waits(now, readings)?;
         self.note_room(now, readings, &spans);
         self.rule_out(now, readings, &spans)
     }

@@ -3,6 +3,7 @@
 mod generate;
 mod keys;
 mod text;
+mod wait;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
@@ -15,6 +16,7 @@ pub(super) use self::generate::{LimitChoices, Topology};
 pub(super) use self::keys::{
     MATCHED, OTHER_KEYS, TEMPLATES, UNMATCHED, extra_key, key, key_of, number, templates_of,
 };
+pub(super) use self::wait::{Leave, PlannedWait, Queue};
 use super::calendar::Schedule;
 use super::virtual_disk::DiskCall;
 use crate::world;
@@ -23,6 +25,8 @@ use crate::world;
 pub(super) const EVENTS_MS: u64 = 6_000;
 /// When everything must have returned: the longest wait for an answer, the longest delay and the longest lifetime later.
 pub(super) const QUIET_MS: u64 = 24_000;
+/// More waiters than any plan has.
+pub(super) const WAITERS_MAX_WIDE: usize = 1_000;
 
 /// What happens in one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +37,8 @@ pub struct LimitsPlan {
     pub(super) skews_ms: Vec<i64>,
     pub(super) limits: Vec<LimitSetup>,
     pub(super) instance_bounds: InstanceBounds,
+    /// How many leases may wait at a server.
+    pub(super) waiters_max: usize,
     /// How late the ledger releases what has expired.
     pub(super) expiry_lag_ms: u64,
     /// How many leases a server remembers.
@@ -94,6 +100,7 @@ pub(super) enum EventKind {
         server: usize,
         lease: usize,
         needs: Vec<(usize, u64)>,
+        wait: Option<PlannedWait>,
     },
     Renew {
         server: usize,
@@ -131,6 +138,12 @@ pub(super) enum EventKind {
         skew_ms: i64,
         /// All servers lose power, and not only one process ends.
         is_power_loss: bool,
+    },
+    /// The server is told to stop: it answers all that wait, and ends a little later.
+    Stop {
+        server: usize,
+        ends_after_ms: u64,
+        down_ms: u64,
     },
     LedgerRestart {
         down_ms: u64,
@@ -229,6 +242,7 @@ impl LimitsPlan {
             | EventKind::Delete { .. }
             | EventKind::Extra { .. }
             | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
             | EventKind::LedgerRestart { .. }
             | EventKind::Upkeep { .. } => 0,
         };
@@ -305,6 +319,15 @@ pub(super) fn reserve_request(lease: LeaseId, needs: &[(usize, u64)]) -> Reserve
     ReserveRequest::new(lease, Requirements::of(needs).expect("plans are valid"))
 }
 
+/// As [`reserve_request`], and it may wait.
+pub(super) fn waiting_request(
+    lease: LeaseId,
+    needs: &[(usize, u64)],
+    wait: Option<&PlannedWait>,
+) -> ReserveRequest {
+    ReserveRequest { wait: wait.map(PlannedWait::wait), ..reserve_request(lease, needs) }
+}
+
 pub(super) fn renew_request(lease: LeaseId, number: u64, amounts: &[(usize, u64)]) -> RenewRequest {
     let amounts = amounts.iter().map(|(limit, amount)| (key(*limit), *amount));
     let amounts = NewAmounts::of(amounts).expect("plans are valid");
@@ -361,11 +384,20 @@ impl world::Event for LimitsEvent {
                 let (server, down_ms, skew_ms) = (*server, *down_ms, *skew_ms);
                 with(EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false });
             }
-            EventKind::Reserve { server, lease, needs } if needs.len() > 1 => {
-                for index in 0..needs.len() {
+            EventKind::Reserve { server, lease, needs, wait } => {
+                let (server, lease) = (*server, *lease);
+                if let Some(wait) = wait {
+                    let needs = || needs.clone();
+                    with(EventKind::Reserve { server, lease, needs: needs(), wait: None });
+                    if wait.leaves.is_some() {
+                        let wait = Some(PlannedWait { leaves: None, ..*wait });
+                        with(EventKind::Reserve { server, lease, needs: needs(), wait });
+                    }
+                }
+                for index in (0..needs.len()).filter(|_| needs.len() > 1) {
                     let mut needs = needs.clone();
                     needs.remove(index);
-                    with(EventKind::Reserve { server: *server, lease: *lease, needs });
+                    with(EventKind::Reserve { server, lease, needs, wait: *wait });
                 }
             }
             EventKind::Renew { server, lease, number, amounts } => {
@@ -383,11 +415,11 @@ impl world::Event for LimitsEvent {
                     with(EventKind::Complete { server: *server, lease: *lease, actuals });
                 }
             }
-            EventKind::Reserve { .. }
-            | EventKind::Define { .. }
+            EventKind::Define { .. }
             | EventKind::Delete { .. }
             | EventKind::Extra { .. }
             | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
             | EventKind::LedgerRestart { .. }
             | EventKind::Upkeep { .. }
             | EventKind::Leap { .. } => {}
@@ -397,6 +429,23 @@ impl world::Event for LimitsEvent {
 }
 
 impl LimitsEvent {
+    /// How a reserve waits.
+    pub(super) fn wait(&self) -> Option<PlannedWait> {
+        match self.kind {
+            EventKind::Reserve { wait, .. } => wait,
+            EventKind::Renew { .. }
+            | EventKind::Complete { .. }
+            | EventKind::Define { .. }
+            | EventKind::Delete { .. }
+            | EventKind::Extra { .. }
+            | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
+            | EventKind::LedgerRestart { .. }
+            | EventKind::Upkeep { .. }
+            | EventKind::Leap { .. } => None,
+        }
+    }
+
     /// What the disk does while it is handled.
     pub(super) fn disk(&self) -> DiskBehaviour {
         match self.kind {
@@ -407,6 +456,7 @@ impl LimitsEvent {
             | EventKind::Renew { .. }
             | EventKind::Complete { .. }
             | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
             | EventKind::LedgerRestart { .. }
             | EventKind::Upkeep { .. }
             | EventKind::Leap { .. } => DiskBehaviour::NORMAL,

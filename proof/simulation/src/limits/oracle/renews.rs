@@ -10,6 +10,7 @@ use ratelimiter::{RenewError, Renewal};
 
 use super::{LeaseFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
+use crate::limits::plan;
 use crate::outcome::{Invariant, Violation};
 
 /// What a client knows of a renew: an answer, or nothing.
@@ -232,7 +233,10 @@ impl Oracle {
             RenewError::LeaseEnded => !facts.variants.iter().any(is_certainly_open),
             RenewError::Superseded => facts.renews.iter().any(|renew| renew.number > number),
             // Its ID may have been used for other requirements.
-            RenewError::InvalidAmount { .. } => facts.variants.len() > 1,
+            RenewError::InvalidAmount { key } => facts
+                .variants
+                .iter()
+                .any(|variant| variant.needs.keys().all(|limit| plan::key(*limit) != *key)),
             RenewError::UnknownKey { .. } | RenewError::AmountExceedsCapacity { .. } => true,
             RenewError::InvalidRequest { .. } | RenewError::Unsupported => false,
             RenewError::Unanswered(_) | RenewError::Refused(_) => true,
