@@ -2,7 +2,9 @@
 
 use super::groups::{LockedGroups, shard_of};
 use super::instances::{Bounds, Instances};
-use super::leases::{EarlierPart, LeaseDetails, LeaseExtras, OpenLease, Reservation};
+use super::leases::{EarlierPart, LeaseExtras, OpenLease, RenewedLease, Reservation};
+use super::live_limit::LiveLimit;
+use super::renew::amount_of;
 use crate::clock::Timestamp;
 use crate::error::CompleteError;
 use crate::key::LimitKey;
@@ -38,16 +40,14 @@ pub(super) fn complete(
         }
     }
     if has_late_actuals {
-        note_late_excess(now, lease, extras.details, actuals, groups, instances);
+        note_late_excess(now, lease, extras, actuals, groups, instances);
     }
-    let earlier = extras.earlier();
     for (at, (held, n)) in lease.reservations.iter().zip(&actual_of).enumerate() {
         if held.is_live(now) {
             let mut actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
-            if !earlier.is_empty() {
+            if let Some(renewed) = extras.renewed {
                 groups.group(held.group).expire(now);
-                let parts = earlier.iter().filter(|part| part.at == at && part.part.is_live(now));
-                actual = end_earlier(held, parts, actual, groups);
+                actual = end_earlier(now, held, renewed, at, actual, groups);
             }
             let group = groups.group(held.group);
             group.expire(now);
@@ -57,23 +57,29 @@ pub(super) fn complete(
     Ok(())
 }
 
-/// Ends the live parts of a reservation before the last one. Of too many units, those go that expire first. Returns the actual of
-/// the last part.
+/// Ends the live parts of a reservation before the last one. What has lapsed covers the first units of the use; of too many live
+/// units, those go that expire first. Returns the actual of the last part.
 #[cold]
-fn end_earlier<'a>(
+fn end_earlier(
+    now: Timestamp,
     last: &Reservation,
-    earlier: impl DoubleEndedIterator<Item = &'a EarlierPart>,
+    renewed: &RenewedLease,
+    at: usize,
     actual: Option<u64>,
     groups: &mut LockedGroups<'_>,
 ) -> Option<u64> {
-    let amount_of = |groups: &mut LockedGroups<'_>, held: &Reservation| {
-        groups.group(held.group).limit(held.slot).amount_of(held.reference)
-    };
+    let is_part = |one: &&EarlierPart| one.at == at && one.part.is_live(now);
+    let earlier = || renewed.earlier.iter().filter(is_part).map(|one| &one.part);
     let in_last = amount_of(groups, last);
+    let live: u64 = in_last + earlier().map(|part| amount_of(groups, part)).sum::<u64>();
+    let lapsed = renewed.amounts[at].reserved - u128::from(live);
+    let lapsed = u64::try_from(lapsed).unwrap_or(u64::MAX);
+    let actual = actual.map(|actual| actual.saturating_sub(lapsed));
     let mut left = actual.map(|actual| actual.saturating_sub(in_last));
     let mut kept_sum = 0;
-    for EarlierPart { part, .. } in earlier.rev() {
-        let kept = left.map(|left| left.min(amount_of(groups, part)));
+    for part in earlier().rev() {
+        let amount = amount_of(groups, part);
+        let kept = left.map(|left| left.min(amount));
         groups.group(part.group).end(part.slot, part.reference, kept);
         left = left.zip(kept).map(|(left, kept)| left - kept);
         kept_sum += kept.unwrap_or(0);
@@ -94,31 +100,39 @@ pub(super) fn release(
 }
 
 /// `CAL-04`: if the period of a calendar limit has ended and the lease is still open, use above the reservation counts as overage
-/// without room. An instance that has gone since then comes back if it owes a debt.
+/// without room. `REN-01`: so it does if a rolling reservation of a renewed lease has lapsed. An instance that has gone since then comes
+/// back if it owes a debt.
 #[cold]
 fn note_late_excess(
     now: Timestamp,
     lease: &OpenLease,
-    details: Option<&LeaseDetails>,
+    extras: LeaseExtras<'_>,
     actuals: &Actuals,
     groups: &mut LockedGroups<'_>,
     instances: &Instances,
 ) {
-    let is_open = lease.reservations.iter().any(|held| held.is_live(now));
-    let amounts = details.and_then(|details| details.amounts.as_ref());
-    let Some(amounts) = amounts.filter(|_| is_open) else { return };
-    let has_ended = |held: &Reservation| held.reference.is_calendar() && !held.is_live(now);
-    for (held, reserved) in lease.reservations.iter().zip(amounts) {
+    if !lease.is_live(now) {
+        return;
+    }
+    let LeaseExtras { details, renewed } = extras;
+    let is_renewed = renewed.is_some_and(|renewed| renewed.is_renewed);
+    let has_ended =
+        |held: &Reservation| (held.reference.is_calendar() || is_renewed) && !held.is_live(now);
+    for (at, held) in lease.reservations.iter().enumerate() {
         // Another key may have the same tag; its shard may not be locked.
         let is_about = |actual: &&Actual| {
             held.may_take(&actual.key) && shard_of(&actual.key) == held.group.shard()
         };
         let actual = actuals.iter().find(is_about).filter(|_| has_ended(held));
         let Some(Actual { key, amount }) = actual else { continue };
-        let excess = amount.saturating_sub(*reserved);
-        if excess == 0 {
+        let reserved = match renewed {
+            Some(renewed) => renewed.amounts[at].reserved,
+            None => lease.required(at, details).into(),
+        };
+        let excess = u128::from(*amount).saturating_sub(reserved);
+        let Some(excess) = u64::try_from(excess).ok().filter(|excess| *excess > 0) else {
             continue;
-        }
+        };
         if !groups.has(key)
             && let Ok(made) = instances.make(now, &[key], Bounds::Ignore)
         {
@@ -127,7 +141,8 @@ fn note_late_excess(
         let Some(place) = groups.find(key) else { continue };
         let group = groups.group(place);
         // Another limit may have been defined for the key since.
-        if let Some((slot, _)) = group.find(key).filter(|(_, limit)| limit.is_calendar()) {
+        let is_same = |limit: &LiveLimit| limit.takes_actuals_of(held.reference);
+        if let Some((slot, _)) = group.find(key).filter(|(_, limit)| is_same(limit)) {
             group.limit(slot).note_uncovered(excess);
         }
         groups.drop_unused_instance(key);

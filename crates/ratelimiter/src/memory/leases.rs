@@ -51,7 +51,7 @@ pub(super) struct OpenLease {
 pub(super) struct LeaseDetails {
     pub(super) id: LeaseId,
     pub(super) job: Option<JobId>,
-    /// What was last required of each limit, if one is a calendar limit: an excess counts even after its period has ended.
+    /// What its reserve required of each limit, if one amount is too large for a [`ShortAmount`].
     pub(super) amounts: Option<Box<[u64]>>,
 }
 
@@ -62,10 +62,23 @@ pub(super) struct RenewedLease {
     /// The number of its last renew, and the answer.
     pub(super) number: RenewNumber,
     pub(super) answer: Renewal,
-    /// What its reserve required of each limit; `None` if a reservation has lapsed since, so that a repeated reserve is denied.
-    pub(super) required: Option<Box<[u64]>>,
+    /// One of its renews was not denied.
+    pub(super) is_renewed: bool,
+    /// Something has lapsed, so that a repeated reserve is denied.
+    pub(super) has_lapsed: bool,
+    /// What it has had of each limit.
+    pub(super) amounts: Box<[RenewedAmount]>,
     /// The parts of its reservations that expire before the last part, in the order of expiry.
     pub(super) earlier: Vec<EarlierPart>,
+}
+
+/// What a renewed lease has had of one limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RenewedAmount {
+    /// By its reserve.
+    pub(super) required: u64,
+    /// By its reserve and its renews, without what it gave back. What is not live of it has lapsed, and has counted.
+    pub(super) reserved: u128,
 }
 
 /// A part of a reservation. Its last part is the lease's reservation itself.
@@ -119,10 +132,6 @@ impl<T: OfLease> LeaseTable<T> {
         self.0.find(hash, |entry| entry.lease() == id)
     }
 
-    pub(super) fn of_mut(&mut self, HashedId { id, hash }: HashedId) -> Option<&mut T> {
-        self.0.find_mut(hash, |entry| entry.lease() == id)
-    }
-
     /// Adds the entry of a lease that has none.
     #[inline]
     pub(super) fn insert(&mut self, hash: u64, entry: T) {
@@ -163,7 +172,27 @@ pub(super) struct Reservation {
     /// A hash of the limit's key, to recognise the key after the limit was deleted.
     pub(super) key_tag: u32,
     pub(super) reference: ReservationRef,
+    /// What the lease's reserve required.
+    pub(super) required: ShortAmount,
     pub(super) expires_at: Timestamp,
+}
+
+/// An amount in 32 bits. The details of a lease have those that are too large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShortAmount(u32);
+
+impl ShortAmount {
+    const TOO_LARGE: Self = Self(u32::MAX);
+
+    #[inline]
+    pub(super) fn new(amount: u64) -> Self {
+        u32::try_from(amount).map_or(Self::TOO_LARGE, Self)
+    }
+
+    #[inline]
+    pub(super) fn is_too_large(self) -> bool {
+        self == Self::TOO_LARGE
+    }
 }
 
 impl OpenLease {
@@ -175,8 +204,18 @@ impl OpenLease {
 
     /// Until when it can be renewed: the end of its last hold or, without holds, of its last reservation.
     pub(super) fn renewable_until(&self) -> Timestamp {
-        let holds = self.reservations.iter().filter(|held| held.reference.is_hold);
+        let holds = self.reservations.iter().filter(|held| held.reference.is_hold());
         holds.map(|held| held.expires_at).max().unwrap_or(self.lapses_at)
+    }
+
+    /// What its reserve required of the limit of one of its reservations.
+    pub(super) fn required(&self, at: usize, details: Option<&LeaseDetails>) -> u64 {
+        let short = self.reservations[at].required;
+        let amounts = details.and_then(|details| details.amounts.as_ref());
+        match short.is_too_large() {
+            true => amounts.expect("a large amount is in the details")[at],
+            false => short.0.into(),
+        }
     }
 
     /// Its reservations have changed.
@@ -200,7 +239,7 @@ impl Reservation {
     /// True if an actual for the key may apply to it: keys with one tag are nearly always equal.
     #[inline]
     pub(super) const fn may_take(&self, key: &LimitKey) -> bool {
-        self.key_tag == key.hashes().text && !self.reference.is_hold
+        self.key_tag == key.hashes().text && !self.reference.is_hold()
     }
 }
 

@@ -19,6 +19,8 @@ const LAPSE_CHECKS_MAX: usize = 256;
 const HAS_QUEUE: &str = "a live reservation keeps its queue";
 /// Stands for a lifetime that ends with the period of a calendar limit.
 const CALENDAR: u32 = 0;
+/// Marks the lifetime of a hold. No lifetime in seconds is that long.
+const HOLD: u32 = 1 << 31;
 
 /// A limit and its live reservations. What every request needs comes first; [`ColdFields`] has the rest.
 #[derive(Debug)]
@@ -77,16 +79,25 @@ struct ColdFields {
 pub(super) struct ReservationRef {
     /// The reservation's number in its queue.
     number: u32,
-    /// Selects the queue.
-    lifetime_seconds: u32,
-    /// Actuals are for reservations that are not holds.
-    pub(super) is_hold: bool,
+    /// The lifetime in seconds, which selects the queue, with [`HOLD`].
+    lifetime: u32,
 }
 
 impl ReservationRef {
+    #[inline]
+    const fn lifetime_seconds(self) -> u32 {
+        self.lifetime & !HOLD
+    }
+
+    /// Actuals are for reservations that are not holds.
+    #[inline]
+    pub(super) const fn is_hold(self) -> bool {
+        self.lifetime & HOLD != 0
+    }
+
     /// True if it ended, or ends, with the period of a calendar limit.
     pub(super) const fn is_calendar(self) -> bool {
-        self.lifetime_seconds == CALENDAR
+        self.lifetime_seconds() == CALENDAR
     }
 }
 
@@ -183,6 +194,11 @@ impl LiveLimit {
         self.lifetime_seconds == CALENDAR
     }
 
+    /// True if a reservation of this kind takes actuals of the limit.
+    pub(super) const fn takes_actuals_of(&self, reference: ReservationRef) -> bool {
+        !self.is_hold && self.is_calendar() == reference.is_calendar()
+    }
+
     /// True if it is in shadow mode and would have denied an amount.
     #[inline]
     pub(super) fn shadow_denies(&self, amount: u64) -> bool {
@@ -241,18 +257,18 @@ impl LiveLimit {
             seconds => now.after_seconds(seconds),
         };
         let number = present.reservations.push(expires_at, amount);
-        let (lifetime_seconds, is_hold) = (self.lifetime_seconds, self.is_hold);
-        (ReservationRef { number, lifetime_seconds, is_hold }, expires_at)
+        let lifetime = self.lifetime_seconds | if self.is_hold { HOLD } else { 0 };
+        (ReservationRef { number, lifetime }, expires_at)
     }
 
     /// The queue that a live reservation is in.
     #[inline]
     fn queue_mut(&mut self, reference: ReservationRef) -> &mut Queue {
-        if reference.lifetime_seconds == self.lifetime_seconds {
+        if reference.lifetime_seconds() == self.lifetime_seconds {
             return self.present.as_mut().expect(HAS_QUEUE);
         }
         let mut older = self.cold.older.iter_mut();
-        let older = older.find(|(lifetime, _)| *lifetime == reference.lifetime_seconds);
+        let older = older.find(|(lifetime, _)| *lifetime == reference.lifetime_seconds());
         &mut older.expect(HAS_QUEUE).1
     }
 
@@ -295,7 +311,7 @@ impl LiveLimit {
     pub(super) fn end(&mut self, reference: ReservationRef, actual: Option<u64>) {
         let room = if self.is_decreasing() { 0 } else { self.available };
         let kept_of = |reserved: u64| match actual {
-            _ if reference.is_hold => 0,
+            _ if reference.is_hold() => 0,
             // The excess is reserved only if all of it fits.
             Some(actual) if actual <= reserved || actual - reserved <= room => actual,
             _ => reserved,

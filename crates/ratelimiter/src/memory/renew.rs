@@ -7,7 +7,9 @@ use arrayvec::ArrayVec;
 
 use super::groups::{GroupPlace, LockedGroups, shard_of};
 use super::instances::{Bounds, Instances};
-use super::leases::{EarlierPart, LeaseDetails, LeaseTable, OpenLease, RenewedLease, Reservation};
+use super::leases::{
+    EarlierPart, LeaseDetails, LeaseTable, OpenLease, RenewedAmount, RenewedLease, Reservation,
+};
 use super::live_limit::LiveLimit;
 use super::past_leases::HashedId;
 use crate::clock::Timestamp;
@@ -27,7 +29,7 @@ pub(super) struct RenewAttempt<'a, 'g> {
     pub(super) id: HashedId,
     pub(super) lease: &'a mut OpenLease,
     /// What the leases of the shard have besides.
-    pub(super) details: &'a mut LeaseTable<LeaseDetails>,
+    pub(super) details: &'a LeaseTable<LeaseDetails>,
     pub(super) renewed: &'a mut LeaseTable<RenewedLease>,
     /// The shards of the groups of the lease's reservations.
     pub(super) groups: &'a mut LockedGroups<'g>,
@@ -96,7 +98,6 @@ impl<'r> RenewAttempt<'_, '_> {
             }
             Some(_) | None => {}
         }
-        let is_first = last.is_none();
         let earlier = last.map_or(&[][..], |last| &last.earlier);
         self.earlier.extend(earlier.iter().filter(|one| one.part.is_live(self.now)));
         let mut has_lapsed = self.earlier.len() < earlier.len();
@@ -106,7 +107,7 @@ impl<'r> RenewAttempt<'_, '_> {
                 false => has_lapsed = true,
             }
         }
-        let required = (is_first && !has_lapsed).then(|| self.amounts());
+        let mut amounts = self.amounts();
         let changes = self.resolve(&request.amounts)?;
         let renewal = self.renew_with_instances(&changes)?;
         let mut freed = Vec::new();
@@ -114,21 +115,37 @@ impl<'r> RenewAttempt<'_, '_> {
             let shrunk = changes.iter().filter(|change| change.amount < change.held);
             freed.extend(shrunk.map(|change| change.key.clone()));
             has_lapsed |= changes.iter().any(|change| change.is_over && change.grows());
+            for change in &changes {
+                let reserved = &mut amounts[change.at].reserved;
+                *reserved = *reserved - u128::from(change.held) + u128::from(change.amount);
+            }
         }
-        let required = match self.renewed.remove(self.id) {
-            _ if has_lapsed => None,
-            Some(renewed) => renewed.required,
-            None => required,
+        let before = self.renewed.remove(self.id);
+        let was_renewed = before.as_ref().is_some_and(|before| before.is_renewed);
+        has_lapsed |= before.is_some_and(|before| before.has_lapsed);
+        let HashedId { id, hash } = self.id;
+        let renewed = RenewedLease {
+            id,
+            number: request.number,
+            answer: renewal.clone(),
+            is_renewed: was_renewed || renewal.is_renewed(),
+            has_lapsed,
+            amounts,
+            earlier: std::mem::take(&mut self.earlier),
         };
-        let (HashedId { id, hash }, number, answer) = (self.id, request.number, renewal.clone());
-        let earlier = std::mem::take(&mut self.earlier);
-        self.renewed.insert(hash, RenewedLease { id, number, answer, required, earlier });
+        self.renewed.insert(hash, renewed);
         Ok((renewal, freed))
     }
 
-    /// The amounts of all reservations, which are live and have one part each if this is the lease's first renew.
-    fn amounts(&mut self) -> Box<[u64]> {
-        self.lease.reservations.iter().map(|held| amount_of(self.groups, held)).collect()
+    /// What the lease has had of each limit.
+    fn amounts(&self) -> Box<[RenewedAmount]> {
+        if let Some(renewed) = self.renewed.of(self.id) {
+            return renewed.amounts.clone();
+        }
+        let (lease, details) = (&self.lease, self.details.of(self.id));
+        let required = (0..lease.reservations.len()).map(|at| lease.required(at, details));
+        let amount = |required| RenewedAmount { required, reserved: required.into() };
+        required.map(amount).collect()
     }
 
     /// The reservations that the amounts are of.
@@ -261,7 +278,7 @@ impl<'r> RenewAttempt<'_, '_> {
         // The holds whose timeouts begin again, with their amounts.
         let mut holds = [None; REQUIREMENTS_MAX];
         for (hold, held) in holds.iter_mut().zip(&self.lease.reservations) {
-            if held.reference.is_hold && held.is_live(self.now) {
+            if held.reference.is_hold() && held.is_live(self.now) {
                 *hold = Some(amount_of(self.groups, held));
             }
         }
@@ -287,10 +304,6 @@ impl<'r> RenewAttempt<'_, '_> {
             }
         }
         self.lease.update_lapse();
-        let details = self.details.of_mut(self.id);
-        if let Some(amounts) = details.and_then(|details| details.amounts.as_mut()) {
-            changes.iter().for_each(|change| amounts[change.at] = change.amount);
-        }
     }
 
     /// Gives back what a reservation has too much, first what expires first. The last part stays, even of 0 units.
@@ -326,7 +339,7 @@ impl<'r> RenewAttempt<'_, '_> {
         let (group, slot, key_tag) = (growth.group, growth.slot, key.hashes().text);
         let (reference, expires_at) = self.groups.group(group).hold(self.now, slot, growth.extra());
         self.schedule_sweep(group);
-        let new = Reservation { group, slot, key_tag, reference, expires_at };
+        let new = Reservation { group, slot, key_tag, reference, expires_at, ..before };
         if replaces {
             for part in self.parts(at) {
                 end(self.groups, &part);
@@ -377,7 +390,7 @@ impl<'r> RenewAttempt<'_, '_> {
 }
 
 /// The amount of a live part.
-fn amount_of(groups: &mut LockedGroups<'_>, part: &Reservation) -> u64 {
+pub(super) fn amount_of(groups: &mut LockedGroups<'_>, part: &Reservation) -> u64 {
     groups.group(part.group).limit(part.slot).amount_of(part.reference)
 }
 

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use super::group::GroupId;
 use super::groups::{GroupPlace, LockedGroups};
 use super::instances::{Bounds, Instances};
-use super::leases::{LeaseDetails, LeaseShard, OpenLease, RenewedLease, Reservation};
+use super::leases::{LeaseDetails, LeaseShard, OpenLease, RenewedLease, Reservation, ShortAmount};
 use super::live_limit::LiveLimit;
 use super::past_leases::{HashedId, PastOutcome};
 use crate::admission::Turn;
@@ -163,23 +163,24 @@ impl<'a> Attempt<'a, '_> {
     #[inline]
     fn hold_all(&mut self, job: Option<&JobId>) -> Decision {
         let Self { now, id, needs, leases, groups, .. } = self;
-        let mut has_calendar = false;
+        let mut has_large = false;
         let hold = |need: &ResolvedRequirement<'_>| {
             let group = groups.group(need.group);
             let (reference, expires_at) = group.hold(*now, need.slot, need.amount);
             if group.next_expiry < group.swept_at {
                 groups.schedule_sweep(*now, need.group);
             }
-            has_calendar |= reference.is_calendar();
+            let required = ShortAmount::new(need.amount);
+            has_large |= required.is_too_large();
             let (group, slot, key_tag) = (need.group, need.slot, need.key.hashes().text);
-            Reservation { group, slot, key_tag, reference, expires_at }
+            Reservation { group, slot, key_tag, reference, required, expires_at }
         };
         let reservations = needs.iter().map(hold).collect();
         let amounts = || needs.iter().map(|need| need.amount).collect();
-        let details = (has_calendar || job.is_some()).then(|| LeaseDetails {
+        let details = (has_large || job.is_some()).then(|| LeaseDetails {
             id: id.id,
             job: job.cloned(),
-            amounts: has_calendar.then(amounts),
+            amounts: has_large.then(amounts),
         });
         leases.allow(*now, *id, reservations, details);
         let denied = needs.iter().filter(|need| need.is_shadow_denied);
@@ -272,11 +273,10 @@ fn replay(
 ) -> Result<Decision, ReserveError> {
     let earlier = renewed.map_or(&[][..], |renewed| &renewed.earlier);
     let mut parts = lease.reservations.iter().chain(earlier.iter().map(|earlier| &earlier.part));
-    let has_lapsed = renewed.is_some_and(|renewed| renewed.required.is_none());
+    let has_lapsed = renewed.is_some_and(|renewed| renewed.has_lapsed);
     if has_lapsed || parts.any(|held| !held.is_live(now)) {
         return Err(ReserveError::LeaseEnded);
     }
-    let required = renewed.and_then(|renewed| renewed.required.as_deref());
     if lease.reservations.len() != needs.len() {
         return Err(ReserveError::LeaseConflict);
     }
@@ -294,8 +294,8 @@ fn replay(
             // The limit was deleted and defined again, so the reservation no longer counts.
             return Err(ReserveError::LeaseEnded);
         }
-        let amount = match required {
-            Some(required) => required[at],
+        let amount = match renewed {
+            Some(renewed) => renewed.amounts[at].required,
             None => need.limit(groups).amount_of(held.reference),
         };
         if amount != need.amount {

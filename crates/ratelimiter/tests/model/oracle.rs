@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actual, Capacity, CompleteError, CompleteRequest, DefineError, KeyPattern, LeaseId, Limit,
-    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Overage, RenewNumber, Renewal,
-    ReserveError, ReserveRequest, Usage,
+    Capacity, CompleteError, CompleteRequest, DefineError, KeyPattern, LeaseId, Limit, LimitKey,
+    LimitKind, LimitMode, LimitState, LimitStatus, Overage, RenewNumber, Renewal, ReserveError,
+    ReserveRequest, Usage,
 };
 
 pub(crate) use renew::ExpectedRenewal;
@@ -115,14 +115,16 @@ struct OpenLease {
     last_expiry: u64,
     /// The number of the last renew, and its answer.
     last_renew: Option<(RenewNumber, Renewal)>,
+    /// One was not denied.
+    is_renewed: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Need {
     key: LimitKey,
     required: u64,
-    /// What a renew has set.
-    amount: u64,
+    /// By the reserve and by renews, without what was given back. What is not live of it has lapsed.
+    reserved: u128,
     generation: u64,
 }
 
@@ -495,7 +497,7 @@ impl Oracle {
                 shadow_denied.push(key.clone());
             }
             let generation = self.hold(lease, &key, amount);
-            held.push(Need { key, required: amount, amount, generation });
+            held.push(Need { key, required: amount, reserved: amount.into(), generation });
         }
         let open = OpenLease {
             reserved_at: self.now,
@@ -503,6 +505,7 @@ impl Oracle {
             first_expiry: self.expiries(lease).min().unwrap(),
             last_expiry: self.expiries(lease).max().unwrap(),
             last_renew: None,
+            is_renewed: false,
         };
         self.leases.insert(lease, Lease::Open(open));
         Expected::Allowed { reserved_at_nanos: self.now, shadow_denied }
@@ -633,9 +636,10 @@ impl Oracle {
         answer: &Result<(), CompleteError>,
     ) -> Result<(), CompleteError> {
         let lease = request.lease;
-        let Some(Lease::Open(OpenLease { needs, .. })) = self.leases.get(&lease).cloned() else {
+        let Some(Lease::Open(open)) = self.leases.get(&lease).cloned() else {
             return Ok(());
         };
+        let OpenLease { needs, is_renewed, .. } = open;
         let is_live = |reservation: &Reservation| {
             let defined = self.limits.get(&reservation.key);
             reservation.is_open_of(lease)
@@ -657,37 +661,45 @@ impl Oracle {
             }
         }
         let is_open = self.reservations.iter().any(|held| held.is_open_of(lease));
-        for Need { key, amount, generation, .. } in needs {
-            let actual = request.actuals.iter().find(|actual| actual.key == key);
-            self.note_late_excess(is_open, lease, &key, amount, generation, actual);
-            self.reconcile(lease, &key, generation, actual.map(|actual| actual.amount));
+        for need in needs {
+            let actual = request.actuals.iter().find(|actual| actual.key == need.key);
+            let actual = actual.map(|actual| actual.amount);
+            if is_open {
+                self.note_late_excess(lease, &need, is_renewed, actual);
+            }
+            self.reconcile(lease, &need, actual);
         }
         self.leases.insert(lease, Lease::Ended { since: self.now });
         self.settle();
         Ok(())
     }
 
-    /// CAL-04: after the end of the period, an excess counts as overage while the lease is open.
+    /// CAL-04: after the end of the period, an excess counts as overage while the lease is open. REN-01: of a renewed lease, also
+    /// one of a rolling limit of which all has lapsed.
     fn note_late_excess(
         &mut self,
-        is_open: bool,
         lease: LeaseId,
-        key: &LimitKey,
-        reserved: u64,
-        generation: u64,
-        actual: Option<&Actual>,
+        need: &Need,
+        is_renewed: bool,
+        actual: Option<u64>,
     ) {
+        let Need { key, reserved, generation, .. } = need;
         let is_live =
             self.reservations.iter().any(|held| held.is_open_of(lease) && held.key == *key);
-        if !is_open || is_live || !self.generations_of_calendars.contains(&generation) {
+        let was_calendar = self.generations_of_calendars.contains(generation);
+        let was_rolling = !was_calendar && !self.generations_of_holds.contains(generation);
+        if is_live || !(was_calendar || was_rolling && is_renewed) {
             return;
         }
-        let excess = actual.map_or(0, |actual| actual.amount.saturating_sub(reserved));
+        let excess = actual.map_or(0, |actual| u128::from(actual).saturating_sub(*reserved));
         self.make_instance(key);
-        let is_calendar =
-            |defined: &DefinedLimit| matches!(defined.limit.kind, LimitKind::Calendar { .. });
-        if self.limits.get(key).is_some_and(is_calendar) {
-            self.note_uncovered(key, excess);
+        let is_same = |defined: &DefinedLimit| match defined.limit.kind {
+            LimitKind::Calendar { .. } => was_calendar,
+            LimitKind::Rolling { .. } => was_rolling,
+            LimitKind::Concurrency { .. } => false,
+        };
+        if self.limits.get(key).is_some_and(is_same) {
+            self.note_uncovered(key, u64::try_from(excess).unwrap());
         }
     }
 
@@ -705,7 +717,8 @@ impl Oracle {
         }
     }
 
-    fn reconcile(&mut self, lease: LeaseId, key: &LimitKey, generation: u64, actual: Option<u64>) {
+    fn reconcile(&mut self, lease: LeaseId, need: &Need, actual: Option<u64>) {
+        let (key, generation) = (&need.key, need.generation);
         let parts = self.parts(lease, key);
         if parts.is_empty() {
             return;
@@ -715,7 +728,9 @@ impl Oracle {
             return;
         };
         let reserved = parts.iter().map(|n| self.reservations[*n].amount).sum();
-        let actual = actual.unwrap_or(reserved);
+        // REN-01: what has lapsed covers the first units of the use.
+        let lapsed = u64::try_from(need.reserved - u128::from(reserved)).unwrap_or(u64::MAX);
+        let actual = actual.map_or(reserved, |actual| actual.saturating_sub(lapsed));
         let excess = actual.saturating_sub(reserved);
         let kept = if defined.limit.kind.is_concurrency() {
             0

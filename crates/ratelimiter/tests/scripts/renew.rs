@@ -475,6 +475,66 @@ fn ren_01_a_complete_reconciles_what_is_held_now() {
     );
 }
 
+/// REN-01: what has lapsed covers the first units of the use, so that it counts once; with all that was reserved, use is compared.
+#[test]
+fn ren_01_a_complete_counts_use_once() {
+    check(
+        "limit tpm rolling 60s 100
+             limit slots concurrency 300s 4
+             0s reserve A tpm=40 slots=1
+             0s reserve B tpm=20 slots=1
+             0s reserve C tpm=10 slots=1
+             30s renew A 1 tpm=70
+             61s state tpm
+             61s complete A tpm=50
+             61s state tpm
+             70s renew B 1 tpm=30
+             71s renew B 2 tpm=25
+             72s complete B tpm=55
+             72s state tpm
+             73s renew C 1
+             131s state tpm
+             131s complete C tpm=15
+             131s state tpm",
+        expect![[r#"
+            0s reserve A tpm=40 slots=1 -> allowed
+            0s reserve B tpm=20 slots=1 -> allowed
+            0s reserve C tpm=10 slots=1 -> allowed
+            30s renew A 1 tpm=70 -> renewed until 330s
+            61s state tpm -> active, used 30 of 100
+            61s complete A tpm=50 -> ok
+            61s state tpm -> active, used 10 of 100
+            70s renew B 1 tpm=30 -> renewed until 370s
+            71s renew B 2 tpm=25 -> renewed until 371s
+            72s complete B tpm=55 -> ok
+            72s state tpm -> active, used 45 of 100
+            73s renew C 1 -> renewed until 373s
+            131s state tpm -> active, used 0 of 100
+            131s complete C tpm=15 -> ok
+            131s state tpm -> active, used 0 of 100, debt 5, uncovered 5
+        "#]],
+    );
+}
+
+/// REN-01: an amount above 2^32 is known after it has lapsed.
+#[test]
+fn ren_01_a_large_amount_that_has_lapsed_covers_use() {
+    check(
+        "limit tpm rolling 60s 10000000000
+             limit slots concurrency 300s 4
+             0s reserve A tpm=5000000000 slots=1
+             60s renew A 1 tpm=4294967295
+             61s complete A tpm=5000000007
+             61s state tpm",
+        expect![[r#"
+            0s reserve A tpm=5000000000 slots=1 -> allowed
+            60s renew A 1 tpm=4294967295 -> renewed until 360s
+            61s complete A tpm=5000000007 -> ok
+            61s state tpm -> active, used 7 of 10000000000
+        "#]],
+    );
+}
+
 /// REN-01: a lease has at most eight parts of a limit, which are joined at the latest expiry.
 #[test]
 fn ren_01_many_parts_are_joined_at_the_latest_expiry() {

@@ -137,6 +137,44 @@ scripts! {
         debt rate=0
     ";
 
+    /// REN-01, COM-02
+    fn ren_01_what_has_lapsed_covers_use_so_that_it_counts_once: "
+        limit rate rolling 30s 10; limit slots concurrency 60s 5
+        reserve A rate=4 slots=1; reserve B rate=4 slots=1
+        outlast 30s
+        renew A 1 rate=5; renew B 1 rate=5
+        complete A rate=6
+        used rate=7
+        complete B rate=3
+        used rate=2
+        debt rate=0
+    ";
+
+    /// REN-01, COM-03
+    fn ren_01_use_beyond_all_that_was_reserved_is_an_excess: "
+        limit rate rolling 30s 10; limit slots concurrency 60s 5
+        reserve A rate=4 slots=1; reserve B rate=4 slots=1
+        outlast 30s
+        renew A 1 rate=5; renew B 1 rate=3
+        complete A rate=11
+        used rate=10
+        complete B rate=8
+        used rate=10
+        debt rate=1
+    ";
+
+    /// REN-01, REN-02
+    fn ren_01_an_excess_after_all_has_lapsed_is_debt_while_the_lease_is_open: "
+        limit rate rolling 30s 10; limit slots concurrency 60s 5
+        reserve A rate=4 slots=1
+        renew A 1 rate=5
+        outlast 30s
+        renew A 2
+        complete A rate=7
+        used rate=0 slots=0
+        debt rate=2
+    ";
+
     /// REN-01, COM-04
     fn ren_01_a_lease_keeps_what_it_holds_now_without_an_actual: "
         limit rate rolling 60s 10

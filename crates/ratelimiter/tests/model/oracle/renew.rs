@@ -185,9 +185,10 @@ impl Oracle {
         let open = self.open_lease(lease);
         open.first_expiry = if has_lapsed || is_anew { 0 } else { first };
         open.last_expiry = last;
+        open.is_renewed = true;
         for change in changes {
             let need = open.needs.iter_mut().find(|need| need.key == change.key).unwrap();
-            need.amount = change.amount;
+            need.reserved = need.reserved - u128::from(change.held) + u128::from(change.amount);
         }
     }
 
