@@ -2,7 +2,7 @@
 //!
 //! It implements the rules of all backends with pending transfers. Decisions, requests and the
 //! interpretation of replies are pure functions: the chain of a lease (`reserve::chain`), the end
-//! of a lease (`complete::plan`), a capacity change (`capacity::plan`), a lease read from its
+//! of a lease (`complete::plan`), a renew of one (`renew::plan`), a capacity change (`capacity::plan`), a lease read from its
 //! transfers (`lease`). A thin shell around them sends and waits. It holds no lock while it waits,
 //! except that changes of limits are serialised.
 
@@ -21,6 +21,8 @@ mod observations;
 mod operate;
 mod options;
 mod periods;
+mod renew;
+mod renewed_lease;
 mod reserve;
 mod table;
 mod templates;
@@ -37,7 +39,8 @@ use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
     InstanceBounds, LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
-    Limiter, OpenLease, Page, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
+    Limiter, OpenLease, Page, ReleaseError, RenewError, RenewRequest, Renewal, ReserveError,
+    ReserveRequest, StateError, Unanswered,
 };
 
 use self::capacity::{AdminState, Attempt};
@@ -167,15 +170,20 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     /// The transfers of a lease, oldest first.
     async fn rows_of_lease(&self, lease: LeaseId) -> Result<Vec<TransferRow>, Unanswered> {
-        let query = |rows_max: usize| {
-            let rows_max = u32::try_from(rows_max).expect("a small number");
-            self.ledger.query_transfers(TransferQuery::new(lease_data(lease)).rows_max(rows_max))
-        };
-        let mut rows = query(FEW_LEASE_ROWS_MAX).await.map_err(unanswered)?;
-        if rows.len() == FEW_LEASE_ROWS_MAX {
-            rows = query(LEASE_ROWS_MAX).await.map_err(unanswered)?;
+        let (mut rows, mut page_max) = (Vec::<TransferRow>::new(), FEW_LEASE_ROWS_MAX);
+        loop {
+            let last = rows.last().map_or(0, |row| row.timestamp.unix_nanos());
+            let rows_max = u32::try_from(page_max).expect("a small number");
+            let query = TransferQuery::new(lease_data(lease)).rows_max(rows_max);
+            let query = query.since(Timestamp::from_unix_nanos(last + 1));
+            let page = self.ledger.query_transfers(query).await.map_err(unanswered)?;
+            let is_last = page.len() < page_max;
+            rows.extend(page);
+            if is_last {
+                return Ok(rows);
+            }
+            page_max = LEASE_ROWS_MAX;
         }
-        Ok(rows)
     }
 
     /// The time at which the cluster executed a request of this call; never ahead of its clock.
@@ -219,6 +227,11 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         self.complete_one(request).await
+    }
+
+    /// At any server: the lease comes from the cache, or else from the ledger.
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.renew_one(request).await
     }
 
     /// All at once: they share one request to the cluster, in order.

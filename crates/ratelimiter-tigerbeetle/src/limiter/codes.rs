@@ -30,6 +30,10 @@ pub(super) enum TransferCode {
     Forgiveness = 8,
     /// Announces a period of a calendar limit.
     Announcement = 9,
+    /// A reservation or hold of a lease, made by a renew.
+    Renewal = 10,
+    /// Moves nothing: records a renew of a lease, or its denial.
+    RenewRecord = 11,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,6 +125,29 @@ pub(super) fn lease_data(lease: LeaseId) -> NonZeroU128 {
 pub(super) fn period_data(lease: LeaseId, ends_at: Timestamp) -> UserData {
     let data = user_data(lease, Some(ReservationKind::Calendar));
     UserData { data_64: ends_at.unix_ms(), ..data }
+}
+
+/// The bits of `user_data_32` below the place of a renewal's limit among the lease's requirements.
+const KIND_BITS: u32 = 8;
+
+/// The user data of a reservation or hold that a renew makes (`TB-18`). `data_64` has its end: that of
+/// the period of a calendar limit, as [`period_data`] has it; of a replacement the exact expiry in
+/// nanoseconds; otherwise 0.
+pub(super) fn renewal_data(
+    lease: LeaseId,
+    kind: ReservationKind,
+    at: usize,
+    data_64: u64,
+) -> UserData {
+    let at = u32::try_from(at).expect("a lease has few requirements");
+    let data_32 = kind as u32 | at << KIND_BITS;
+    UserData { data_128: lease_data(lease).get(), data_64, data_32 }
+}
+
+/// The kind of a renewal, and the place of its limit.
+pub(super) fn read_renewal_data(data_32: u32) -> Option<(ReservationKind, usize)> {
+    let kind = ReservationKind::from_number(data_32 & ((1 << KIND_BITS) - 1))?;
+    Some((kind, usize::try_from(data_32 >> KIND_BITS).ok()?))
 }
 
 /// The user data of every other transfer of a lease.

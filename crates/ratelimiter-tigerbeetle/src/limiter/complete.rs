@@ -3,11 +3,13 @@
 //! The lease comes from the cache, or else from the ledger.
 
 mod plan;
+mod renewed;
 
 use ratelimiter::{Actuals, CompleteError, CompleteRequest, LeaseId, REQUIREMENTS_MAX, Unanswered};
 use tokio::sync::OwnedMutexGuard;
 
 use self::plan::{ChainReply, CompletePlan};
+pub(super) use self::plan::{already_done, end_marker_id, remaining_seconds, version_changed};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
 use super::lease::{Lease, LeaseLookup};
@@ -18,6 +20,9 @@ use crate::ledger::{AccountId, Ledger, TransferStatus};
 /// dropped or replaced at most twice; beyond that, other servers keep changing its accounts.
 const TRIES_MAX: usize = 1 + 2 * REQUIREMENTS_MAX + CHANGE_ATTEMPTS_MAX;
 
+/// The most times that a complete begins anew because the lease was renewed meanwhile.
+const RENEWS_MAX: usize = 16;
+
 /// When a lease ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseEnd {
@@ -27,10 +32,10 @@ pub(super) enum LeaseEnd {
     Before,
 }
 
-/// Per-account locks: at most one complete of this server reopens a closed account at a time. Of
+/// Per-account locks: at most one complete or renew of this server reopens a closed account at a time. Of
 /// several that reopen one version, one succeeds; without locks all others would retry, each time.
 #[derive(Default)]
-struct AccountLocks {
+pub(super) struct AccountLocks {
     /// Sorted.
     accounts: Vec<AccountId>,
     guards: Vec<OwnedMutexGuard<()>>,
@@ -49,36 +54,43 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         id: LeaseId,
         actuals: &Actuals,
     ) -> Result<LeaseEnd, CompleteError> {
-        let Some(lease) = self.open_lease(id).await? else {
-            return Ok(LeaseEnd::Before);
-        };
-        let plan = {
-            let now = self.cluster_now();
-            plan::plan(&lease, actuals, now, &self.read_table())?
-        };
-        let end = match plan {
-            Some(plan) => self.end(plan).await?,
-            None => LeaseEnd::Before,
-        };
-        self.cache.remove(id);
-        self.record_use_of_instances(&lease);
-        Ok(end)
+        let mut known = self.cache.get(id);
+        for _ in 0..RENEWS_MAX {
+            let is_read = known.is_none();
+            let lease = match known.take() {
+                Some(lease) => lease,
+                None => match self.look_up_lease(id).await? {
+                    LeaseLookup::Open(lease) => *lease,
+                    LeaseLookup::Completed | LeaseLookup::Unknown => {
+                        self.cache.remove(id);
+                        return Ok(LeaseEnd::Before);
+                    }
+                },
+            };
+            let plan = {
+                let now = self.cluster_now();
+                plan::plan(&lease, actuals, now, &self.read_table())?
+            };
+            let end = match plan {
+                Some(plan) => self.end(plan).await?,
+                // Another server may have renewed a lease that has lapsed as far as it is known here.
+                None if !is_read => continue,
+                None => Some(LeaseEnd::Before),
+            };
+            // Otherwise it was ended or renewed: read it.
+            if let Some(end) = end {
+                self.cache.remove(id);
+                self.record_use_of_instances(&lease);
+                return Ok(end);
+            }
+        }
+        let reason = "the lease is renewed as soon as it is known".to_owned();
+        Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
     }
 
-    /// The lease, unless it is unknown or was completed.
-    async fn open_lease(&self, id: LeaseId) -> Result<Option<Lease>, Unanswered> {
-        if let Some(lease) = self.cache.get(id) {
-            return Ok(Some(lease));
-        }
-        match self.look_up_lease(id).await? {
-            LeaseLookup::Open(lease) => Ok(Some(*lease)),
-            LeaseLookup::Completed | LeaseLookup::Unknown => Ok(None),
-        }
-    }
-
-    /// Tries the plan until it, or another complete of the lease, succeeds: one request, unless
-    /// part of it is refused.
-    async fn end(&self, mut plan: CompletePlan) -> Result<LeaseEnd, Unanswered> {
+    /// Tries the plan until it succeeds: one request, unless part of it is refused. `None` if the lease
+    /// was ended or renewed meanwhile.
+    async fn end(&self, mut plan: CompletePlan) -> Result<Option<LeaseEnd>, Unanswered> {
         let mut locks = AccountLocks::default();
         for _ in 0..TRIES_MAX {
             let item = plan.item(self.cluster_now(), || self.new_attempt());
@@ -89,14 +101,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     self.counters.lease_transfers.add(created_count);
                     self.count_uncovered(&plan);
                     self.remember_debtors(plan.debtors()).await;
-                    return Ok(LeaseEnd::Now);
+                    return Ok(Some(LeaseEnd::Now));
                 }
-                ChainReply::AlreadyDone => return Ok(LeaseEnd::Before),
+                ChainReply::AlreadyDone => return Ok(None),
                 ChainReply::Retry => {}
                 ChainReply::ReadAccount(account) => {
-                    if !locks.accounts.contains(&account) {
-                        locks = self.lock_accounts(locks, account).await;
-                    }
+                    locks = self.with_lock_of(locks, account).await;
                     plan.record_version(account, self.version_of(account).await?);
                 }
                 ChainReply::Unexpected(status) => {
@@ -109,9 +119,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Err(Unanswered { reason, retry_after: RETRY_AFTER })
     }
 
-    /// Locks one more closed account. All locks are taken again, in sorted order, so that completes
-    /// cannot deadlock.
-    async fn lock_accounts(&self, earlier: AccountLocks, account: AccountId) -> AccountLocks {
+    /// Locks one more closed account, unless it is locked. All locks are taken again, in sorted order,
+    /// so that callers cannot deadlock.
+    pub(super) async fn with_lock_of(
+        &self,
+        earlier: AccountLocks,
+        account: AccountId,
+    ) -> AccountLocks {
+        if earlier.accounts.contains(&account) {
+            return earlier;
+        }
         let AccountLocks { mut accounts, guards } = earlier;
         drop(guards);
         accounts.push(account);
@@ -150,7 +167,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         keys.filter_map(|key| table.get(key)).for_each(|limit| limit.record_use(now));
     }
 
-    async fn version_of(&self, account: AccountId) -> Result<Version, Unanswered> {
+    pub(super) async fn version_of(&self, account: AccountId) -> Result<Version, Unanswered> {
         let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
         let row = rows.first();
         let row =

@@ -122,6 +122,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Ok(InstanceClaim::new(&self.due_instances, &mut due, keys))
     }
 
+    /// Checks instances that a lease holds, whatever their number.
+    pub(super) async fn check_held_instances(&self, keys: Vec<LimitKey>) -> FailedChecks {
+        let claim = self.claim_instances(keys);
+        self.check_instances(&claim.keys).await
+    }
+
     /// Claims instances, whatever their number.
     fn claim_instances(&self, keys: Vec<LimitKey>) -> InstanceClaim<'_> {
         InstanceClaim::new(&self.due_instances, &mut lock(&self.due_instances), keys)

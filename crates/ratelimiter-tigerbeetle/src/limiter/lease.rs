@@ -6,12 +6,13 @@ use smallvec::SmallVec;
 
 use super::codes::{ReservationKind, TransferCode};
 use super::periods::moment;
+use super::renewed_lease::RenewedLease;
 use super::table::ResolvedRequirement;
 use crate::ids;
 use crate::ledger::{AccountId, RowKind, TransferId, TransferRow, UserData};
 
-/// At least the number of transfers of one lease: its reservations, a void and a new reservation
-/// for each, and a marker.
+/// At least the number of transfers of one lease that is not renewed: its reservations, a void and a
+/// new reservation for each, and a marker. Those of one that is are read in pages of this size.
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 /// More than an open lease usually has. The first query asks for this many: a message to the
 /// cluster carries as many queries as there is room for their rows.
@@ -27,8 +28,10 @@ pub(super) struct Lease {
     pub(super) reserved_at: Timestamp,
     /// Known to the server that allowed it, if it was given.
     pub(super) job: Option<Box<JobId>>,
-    /// In the order of the chain; never empty. Up to four are stored inline.
+    /// What its reserve made, in the order of the chain; never empty. Up to four are stored inline.
     pub(super) reservations: SmallVec<[Reservation; 4]>,
+    /// Set once it was renewed. Then this has what it holds.
+    pub(super) renewed: Option<Box<RenewedLease>>,
 }
 
 /// A reservation or hold at one limit.
@@ -75,7 +78,8 @@ impl Lease {
             });
         let reservations: SmallVec<_> = reservations.collect();
         let created_at = first_created_at.expect("a reserve has at least one requirement");
-        Self { id, reserved_at: reserved_at(created_at, &reservations), job: None, reservations }
+        let reserved_at = reserved_at(created_at, &reservations);
+        Self { id, reserved_at, job: None, reservations, renewed: None }
     }
 
     /// Answers a repeated reserve (`RES-04`, `RES-09`): allowed as before if it has the same
@@ -85,7 +89,11 @@ impl Lease {
         requirements: &[ResolvedRequirement],
         now: Timestamp,
     ) -> Result<Decision, ReserveError> {
-        if self.reservations.iter().any(|reservation| reservation.expires_at <= now) {
+        let has_lapsed = match &self.renewed {
+            Some(renewed) => renewed.parts.iter().any(|part| !part.is_live(now)),
+            None => self.reservations.iter().any(|held| held.expires_at <= now),
+        };
+        if has_lapsed {
             return Err(ReserveError::LeaseEnded);
         }
         let held = |requirement: &ResolvedRequirement| {
@@ -106,19 +114,18 @@ impl LeaseLookup {
     /// Interprets the transfers of the lease, oldest first. Every complete leaves its marker, which
     /// is no reservation, so a completed lease is recognised permanently.
     pub(super) fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
-        let mut reservations = SmallVec::new();
-        for row in rows {
-            let Some(reservation) = Reservation::from_row(row) else {
-                return Self::Completed;
-            };
-            reservations.push(reservation);
-        }
-        match reserved_at_of(rows) {
-            Some(reserved_at) => {
-                Self::Open(Box::new(Lease { id, reserved_at, job: None, reservations }))
-            }
-            None => Self::Unknown,
-        }
+        let Some(reserved_at) = reserved_at_of(rows) else {
+            return Self::Unknown;
+        };
+        let reservations: SmallVec<_> = rows.iter().map_while(Reservation::from_row).collect();
+        let renewed = match &rows[reservations.len()..] {
+            [] => None,
+            later => match RenewedLease::from_rows(&reservations, later) {
+                Some(renewed) => Some(Box::new(renewed)),
+                None => return Self::Completed,
+            },
+        };
+        Self::Open(Box::new(Lease { id, reserved_at, job: None, reservations, renewed }))
     }
 }
 

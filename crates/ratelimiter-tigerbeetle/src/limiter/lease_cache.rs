@@ -112,7 +112,7 @@ mod tests {
     fn lease(id: u128) -> Lease {
         let reserved_at = Timestamp::from_unix_ms(1);
         let id = LeaseId::from_u128(id);
-        Lease { id, reserved_at, job: None, reservations: SmallVec::new() }
+        Lease { id, reserved_at, job: None, reservations: SmallVec::new(), renewed: None }
     }
 
     #[test]

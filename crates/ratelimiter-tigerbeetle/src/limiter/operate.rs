@@ -11,7 +11,7 @@ use super::TigerBeetleLimiter;
 use super::capacity::Attempt;
 use super::codes::TransferCode;
 use super::complete::LeaseEnd;
-use super::lease::{Lease, reserved_at_of};
+use super::lease::{Lease, Reservation, reserved_at_of};
 use super::table::LimitTable;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ids;
@@ -144,12 +144,27 @@ fn open_lease(
     now: Timestamp,
     table: &LimitTable,
 ) -> Option<OpenLease> {
-    let live = lease.reservations.iter().filter(|held| held.expires_at > now);
-    let known = live.filter_map(|held| {
-        let key = table.key_of(held.account).filter(|key| is_listed(key))?.clone();
-        Some(HeldAmount { key, amount: held.amount, lapses_at: held.expires_at })
-    });
-    let mut amounts: Vec<HeldAmount> = known.collect();
+    let mut amounts: Vec<HeldAmount> = Vec::new();
+    let mut add = |held: &Reservation| {
+        let key = table.key_of(held.account).filter(|key| is_listed(key));
+        let Some(key) = key.filter(|_| held.expires_at > now) else { return };
+        // Parts of one limit are listed together, until the last one lapses.
+        match amounts.iter_mut().find(|other| other.key == *key) {
+            Some(other) => {
+                other.amount = other.amount.saturating_add(held.amount);
+                other.lapses_at = other.lapses_at.max(held.expires_at);
+            }
+            None => amounts.push(HeldAmount {
+                key: key.clone(),
+                amount: held.amount,
+                lapses_at: held.expires_at,
+            }),
+        }
+    };
+    match &lease.renewed {
+        Some(renewed) => renewed.parts.iter().for_each(|part| add(&part.held)),
+        None => lease.reservations.iter().for_each(add),
+    }
     if !page.has(&amounts) {
         return None;
     }

@@ -21,7 +21,7 @@ use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
 
 /// Retry hint for a lease that was denied long ago: a new lease ID may be tried at once.
-const AT_ONCE: Duration = Duration::from_millis(1);
+pub(super) const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// The most times that one reserve is planned: again once instances were made or periods have begun,
 /// and if a period ends or an instance is forgotten meanwhile.
@@ -316,7 +316,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Some(self.refuse(chain::read_probe(&probed)?, lease, requirements).await)
     }
 
-    fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {
+    pub(super) fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {
         let kind = requirement.limit.registered.limit.kind;
         let backoff = self.options.hints.delay(kind, streak, self.random_f64());
         let reset_after = requirement.limit.account.ends_at.map(|ends_at| {
@@ -327,14 +327,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// Denied before: the hint uses the key's current streak of denials, if there is one.
-    fn deny_again(&self, requirement: &ResolvedRequirement) -> Decision {
+    pub(super) fn deny_again(&self, requirement: &ResolvedRequirement) -> Decision {
         match requirement.limit.counts.denial_streak() {
             0 => no_room(requirement, AT_ONCE),
             streak => self.deny(requirement, streak),
         }
     }
 
-    fn deny_decreasing(&self, requirement: &ResolvedRequirement) -> Decision {
+    pub(super) fn deny_decreasing(&self, requirement: &ResolvedRequirement) -> Decision {
         self.deny_closed(DenialReason::Decreasing { key: requirement.limit.key().clone() })
     }
 

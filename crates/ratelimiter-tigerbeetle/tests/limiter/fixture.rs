@@ -91,7 +91,7 @@ pub fn capabilities(expiry_lag: Duration) -> Capabilities {
         knows_leases_by_id: Err("a lease is recognised by the keys that it came with"),
         forgets_after: Err("the cluster remembers leases permanently"),
         remembers_at_most: Err("the cluster remembers leases permanently"),
-        renews: Err("TigerBeetle does not renew leases yet"),
+        renews: Ok(()),
         templates: Ok(()),
         replaces_limits: Err("an account keeps what is reserved on it, and its period"),
         instances_at_most: Ok(INSTANCES_MAX),

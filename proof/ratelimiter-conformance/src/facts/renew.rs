@@ -216,7 +216,7 @@ scripts! {
         renew A 2 rate=5
         pass 29s
         used rate=5
-        outlast 1s
+        outlast reconciled 1s
         used rate=3
         outlast 30s
         used rate=0

@@ -4,7 +4,8 @@
 //! marker is the void of the lease's first hold. If the ledger reports that this hold expired
 //! without having been voided, which is final, no complete has used that marker and none can. Then,
 //! and for a lease without a hold, the marker is the transfer `xfer:end:<lease>`. So no two
-//! completes of one lease succeed, at whichever servers and however late they arrive.
+//! completes of one lease succeed, at whichever servers and however late they arrive. A renew uses
+//! these markers too, and leaves another one for the end of the renewed lease (`TB-18`).
 //!
 //! A transfer that the ledger refuses is dropped or replaced, and the chain is tried again; until
 //! it succeeds nothing has changed.
@@ -13,7 +14,11 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Actuals, CompleteError, LeaseId, Limit, LimitKey, LimitKind, Overage};
+use ratelimiter::{
+    Actuals, CompleteError, LeaseId, Limit, LimitKey, LimitKind, Overage, RenewNumber,
+};
+
+use super::renewed;
 
 use crate::ids::{self, TransferRole};
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
@@ -25,16 +30,18 @@ use crate::limiter::table::LimitTable;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct CompletePlan {
     lease: LeaseId,
-    /// The void of the first hold, unless there is none or it has expired.
+    /// The last renew of the lease. The end of the lease in each of its states has a marker of its own.
+    version: Option<RenewNumber>,
+    /// The void of the first hold, unless there is none, it has expired, or the lease was renewed.
     first_hold: Option<Transfer>,
-    steps: Vec<CompleteStep>,
+    pub(super) steps: Vec<CompleteStep>,
     /// Units without room, by key.
     uncovered: Vec<(LimitKey, u64)>,
 }
 
 /// One change at the end of a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum CompleteStep {
+pub(super) enum CompleteStep {
     /// Releases a hold, or a reservation with an actual of 0.
     Release(Transfer),
     /// Shrinks a reservation: a void, and a smaller reservation.
@@ -47,7 +54,7 @@ enum CompleteStep {
 
 /// What is known about the account of a reservation to shrink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum AccountState {
+pub(super) enum AccountState {
     /// Nothing: assume that it is open.
     Untried,
     /// It was closed at an attempt of this or another server, which burned the ID of the smaller
@@ -65,7 +72,7 @@ const RESERVATION_EVENTS: Range<usize> = 3..5;
 pub(super) enum ChainReply {
     /// The lease is completed, with this many transfers.
     Done { created_count: u64 },
-    /// It was completed before; nothing else changed.
+    /// It was completed or renewed before; nothing else changed.
     AlreadyDone,
     /// Nothing has changed; the refused transfer is now dropped or replaced.
     Retry,
@@ -85,27 +92,15 @@ pub(super) fn plan(
     now: Timestamp,
     table: &LimitTable,
 ) -> Result<Option<CompletePlan>, CompleteError> {
+    if let Some(renewed) = &lease.renewed {
+        return renewed::plan(lease, renewed, actuals, now, table);
+    }
     let is_live = |reservation: &Reservation| reservation.expires_at > now;
     if !lease.reservations.iter().any(is_live) {
         return Ok(None);
     }
-    let mut used = vec![None; lease.reservations.len()];
-    for actual in actuals.iter() {
-        let key = &actual.key;
-        let takes = |held: &Reservation| {
-            held.kind != ReservationKind::Hold && held.is_of(key, || table.lasting_account_of(key))
-        };
-        let Some(at) = lease.reservations.iter().position(takes) else {
-            return Err(CompleteError::InvalidActual { key: actual.key.clone() });
-        };
-        used[at] = Some((&actual.key, actual.amount));
-    }
-    let mut plan = CompletePlan {
-        lease: lease.id,
-        first_hold: None,
-        steps: Vec::new(),
-        uncovered: Vec::new(),
-    };
+    let used = used_of(lease, actuals, table)?;
+    let mut plan = CompletePlan::new(lease);
     for (reservation, used) in lease.reservations.iter().zip(used) {
         match (reservation.kind, used) {
             (ReservationKind::Hold, _) => {
@@ -135,6 +130,26 @@ pub(super) fn plan(
     Ok(Some(plan))
 }
 
+/// What was used of each of the lease's requirements, with its key.
+pub(super) fn used_of<'a>(
+    lease: &Lease,
+    actuals: &'a Actuals,
+    table: &LimitTable,
+) -> Result<Vec<Option<(&'a LimitKey, u64)>>, CompleteError> {
+    let mut used = vec![None; lease.reservations.len()];
+    for actual in actuals.iter() {
+        let key = &actual.key;
+        let takes = |held: &Reservation| {
+            held.kind != ReservationKind::Hold && held.is_of(key, || table.lasting_account_of(key))
+        };
+        let Some(at) = lease.reservations.iter().position(takes) else {
+            return Err(CompleteError::InvalidActual { key: actual.key.clone() });
+        };
+        used[at] = Some((&actual.key, actual.amount));
+    }
+    Ok(used)
+}
+
 fn reconcile(
     lease: LeaseId,
     reservation: &Reservation,
@@ -161,8 +176,18 @@ fn reconcile(
 }
 
 impl CompletePlan {
+    pub(super) fn new(lease: &Lease) -> Self {
+        Self {
+            lease: lease.id,
+            version: lease.version(),
+            first_hold: None,
+            steps: Vec::new(),
+            uncovered: Vec::new(),
+        }
+    }
+
     /// `CAL-04`: the period has ended and the lease is open, so an excess is an overage without room.
-    fn add_late_excess(&mut self, key: &LimitKey, excess: u64, overage: Overage) {
+    pub(super) fn add_late_excess(&mut self, key: &LimitKey, excess: u64, overage: Overage) {
         if excess == 0 {
             return;
         }
@@ -174,7 +199,8 @@ impl CompletePlan {
 
     /// The chain to try at `now`. `attempt` replaces burned IDs.
     pub(super) fn item(&self, now: Timestamp, mut attempt: impl FnMut() -> Attempt) -> WorkItem {
-        let mut chain = vec![self.first_hold.unwrap_or_else(|| end_marker(self.lease))];
+        let end_marker = || end_marker(self.lease, self.version);
+        let mut chain = vec![self.first_hold.unwrap_or_else(end_marker)];
         for step in &self.steps {
             let start = chain.len();
             step.push_onto(&mut chain, self.lease, now, &mut attempt);
@@ -341,7 +367,7 @@ impl CompleteStep {
 }
 
 /// This or another server has done it.
-fn already_done(status: TransferStatus) -> bool {
+pub(in crate::limiter) fn already_done(status: TransferStatus) -> bool {
     let resolved = [
         TransferStatus::PendingTransferAlreadyVoided,
         TransferStatus::PendingTransferAlreadyPosted,
@@ -350,7 +376,7 @@ fn already_done(status: TransferStatus) -> bool {
 }
 
 /// Another server has left the version of the closed account.
-fn version_changed(status: TransferStatus) -> bool {
+pub(in crate::limiter) fn version_changed(status: TransferStatus) -> bool {
     let closed =
         [TransferStatus::DebitAccountAlreadyClosed, TransferStatus::CreditAccountAlreadyClosed];
     already_done(status) || closed.contains(&status)
@@ -361,7 +387,7 @@ fn has_no_room(status: TransferStatus) -> bool {
 }
 
 /// The whole seconds until `expires_at`, rounded up, so that nothing expires early.
-fn remaining_seconds(expires_at: Timestamp, now: Timestamp) -> NonZeroU32 {
+pub(in crate::limiter) fn remaining_seconds(expires_at: Timestamp, now: Timestamp) -> NonZeroU32 {
     let seconds = expires_at.since(now).as_nanos().div_ceil(1_000_000_000);
     let seconds = u32::try_from(seconds).expect("no reservation lasts longer than its 32 bits");
     NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)
@@ -416,9 +442,21 @@ fn debt(lease: LeaseId, key: &LimitKey, excess: u64) -> Transfer {
     Transfer::posted(id, movement).with_user_data(user_data(lease, None))
 }
 
-fn end_marker(lease: LeaseId) -> Transfer {
-    let id = ids::transfer_at(lease.timestamp_ms(), &format!("xfer:end:{lease}"));
-    marker(id).with_user_data(user_data(lease, None))
+fn end_marker(lease: LeaseId, version: Option<RenewNumber>) -> Transfer {
+    marker(end_marker_id(lease, version)).with_user_data(user_data(lease, None))
+}
+
+/// The ID of the marker that ends a lease which was last renewed with this number, and of the record
+/// of its next renew (`TB-18`).
+pub(in crate::limiter) fn end_marker_id(
+    lease: LeaseId,
+    version: Option<RenewNumber>,
+) -> TransferId {
+    let label = match version {
+        None => format!("xfer:end:{lease}"),
+        Some(number) => format!("xfer:end:{lease}:{}", number.get()),
+    };
+    ids::transfer_at(lease.timestamp_ms(), &label)
 }
 
 #[cfg(test)]

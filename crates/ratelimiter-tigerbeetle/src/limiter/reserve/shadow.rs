@@ -15,7 +15,7 @@ use crate::limiter::table::ResolvedRequirement;
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// The limits in shadow mode that would have denied a chain; none if it was refused.
-    pub(super) async fn shadow_denied_by(
+    pub(in crate::limiter) async fn shadow_denied_by(
         &self,
         requirements: &[ResolvedRequirement],
         results: &[TransferResult],

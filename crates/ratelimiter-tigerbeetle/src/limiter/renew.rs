@@ -1,0 +1,381 @@
+//! Renew, at any server (`TB-18`).
+//!
+//! The lease comes from the cache, or else from the ledger. The cached one may be outdated; then the
+//! chain fails as a whole, and the lease is read from the ledger.
+
+mod plan;
+
+use std::sync::Arc;
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{
+    Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError, RenewRequest, Renewal,
+    ReserveError, Unanswered,
+};
+
+use self::plan::{Change, Findings, Growth, RenewReply};
+use super::TigerBeetleLimiter;
+use super::capacity::CHANGE_ATTEMPTS_MAX;
+use super::codes::ReservationKind;
+use super::complete::AccountLocks;
+use super::due_instances::first_error;
+use super::lease::{Lease, LeaseLookup};
+use super::renewed_lease::{DeniedBy, Part, RenewOutcome, RenewRecord};
+use super::reserve::AT_ONCE;
+use super::table::{KnownLimit, LimitTable, ResolvedRequirement};
+use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
+use crate::ledger::{Ledger, TransferStatus, WorkItem};
+
+/// The most attempts to renew a lease; beyond that, others keep changing it or its accounts.
+const TRIES_MAX: usize = 32 + CHANGE_ATTEMPTS_MAX;
+
+/// A renew that is denied, and the place of the limit that denies it.
+struct DeniedGrowth {
+    denial: Denial,
+    by: DeniedBy,
+    at: usize,
+}
+
+/// How an attempt ended.
+enum Outcome {
+    Answered(Renewal),
+    /// Try again.
+    Again,
+    /// The lease may have changed: read it, and try again.
+    ReadLease,
+}
+
+/// A renew under way.
+struct Attempts<'a> {
+    request: &'a RenewRequest,
+    lease: Lease,
+    findings: Findings,
+    locks: AccountLocks,
+}
+
+impl<L: Ledger> TigerBeetleLimiter<L> {
+    pub(super) async fn renew_one(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        let lease = self.lease_to_renew(request).await?;
+        let (findings, locks) = (Findings::default(), AccountLocks::default());
+        let mut attempts = Attempts { request, lease, findings, locks };
+        for _ in 0..TRIES_MAX {
+            match self.try_renew(&mut attempts).await? {
+                Outcome::Answered(renewal) => return Ok(renewal),
+                Outcome::Again => {}
+                Outcome::ReadLease => {
+                    attempts.lease = self.read_open_lease(request.lease).await?;
+                }
+            }
+        }
+        let reason = "too much contention on the lease or its closed accounts".to_owned();
+        Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
+    }
+
+    /// The lease: from the cache only if this renew is news to it, and it is open.
+    async fn lease_to_renew(&self, request: &RenewRequest) -> Result<Lease, RenewError> {
+        let now = self.cluster_now();
+        let is_usable = |lease: &Lease| {
+            lease.version().is_none_or(|last| last < request.number)
+                && lease.renewable_until() > now
+        };
+        match self.cache.get(request.lease).filter(is_usable) {
+            Some(lease) => Ok(lease),
+            None => self.read_open_lease(request.lease).await,
+        }
+    }
+
+    async fn read_open_lease(&self, id: LeaseId) -> Result<Lease, RenewError> {
+        match self.look_up_lease(id).await? {
+            LeaseLookup::Open(lease) => {
+                let job = self.cache.get(id).and_then(|cached| cached.job);
+                Ok(Lease { job, ..*lease })
+            }
+            LeaseLookup::Completed | LeaseLookup::Unknown => {
+                self.cache.remove(id);
+                Err(RenewError::LeaseEnded)
+            }
+        }
+    }
+
+    async fn try_renew(&self, attempts: &mut Attempts<'_>) -> Result<Outcome, RenewError> {
+        let request = attempts.request;
+        if let Some(answer) = self.answer_known(request, &attempts.lease)? {
+            return Ok(Outcome::Answered(answer));
+        }
+        let (changes, growths) = self.ready_growths(request, &attempts.lease).await?;
+        if let Some(denied) = self.refuse_growths(&growths)? {
+            return self.deny_renew(attempts, denied).await;
+        }
+        let now = self.cluster_now();
+        let number = request.number;
+        let plan = plan::plan(&attempts.lease, number, &changes, &growths, now, &self.read_table());
+        let chain = plan.chain(&attempts.findings, || self.new_attempt());
+        let sent = self.ledger.create_transfers(chain.item()).await;
+        let results = sent.map_err(unanswered)?;
+        self.time.observe(&results, self.options.clock.now());
+        match chain.read(&plan, &results) {
+            RenewReply::Done => {
+                let lease = plan.renewed_lease(&chain, &results);
+                self.counters.lease_transfers.add(results.len() as u64);
+                let requirements: Vec<_> =
+                    growths.into_iter().map(|growth| growth.requirement).collect();
+                let shadow_denied = self.shadow_denied_by(&requirements, &results).await;
+                Ok(Outcome::Answered(self.renewed(request, lease, &requirements, shadow_denied)))
+            }
+            RenewReply::ReadLease => Ok(Outcome::ReadLease),
+            RenewReply::Lapsed(part) => {
+                attempts.lease.mark_lapsed(&part, now);
+                Ok(Outcome::Again)
+            }
+            RenewReply::Burned => {
+                attempts.findings.is_burned = true;
+                Ok(Outcome::Again)
+            }
+            RenewReply::NoRoom { growth } => {
+                let Growth { at, requirement } = &growths[growth];
+                let streak = requirement.limit.counts.record_denial();
+                let denial = denial_of(self.deny(requirement, streak));
+                let denied = DeniedGrowth { denial, by: DeniedBy::NoRoom, at: *at };
+                self.deny_renew(attempts, denied).await
+            }
+            RenewReply::Decreasing { growth } => {
+                let Growth { at, requirement } = &growths[growth];
+                let denial = denial_of(self.deny_decreasing(requirement));
+                let denied = DeniedGrowth { denial, by: DeniedBy::Decrease, at: *at };
+                self.deny_renew(attempts, denied).await
+            }
+            RenewReply::ReadAccount(account) => {
+                let locks = std::mem::take(&mut attempts.locks);
+                attempts.locks = self.with_lock_of(locks, account).await;
+                let version = self.version_of(account).await?;
+                let findings = &mut attempts.findings;
+                findings.is_burned = true;
+                findings.closed.retain(|(other, _)| *other != account);
+                if version.is_closed() {
+                    findings.closed.push((account, version));
+                }
+                Ok(Outcome::Again)
+            }
+            RenewReply::Unexpected(status) => Err(refused_unexpectedly(status)),
+        }
+    }
+
+    /// The answer that the state of the lease gives: it has ended, or the number is not new.
+    fn answer_known(
+        &self,
+        request: &RenewRequest,
+        lease: &Lease,
+    ) -> Result<Option<Renewal>, RenewError> {
+        let lapses_at = lease.renewable_until();
+        if lapses_at <= self.cluster_now() {
+            return Err(RenewError::LeaseEnded);
+        }
+        let Some(renewed) = &lease.renewed else {
+            return Ok(None);
+        };
+        let RenewRecord { number, decided_at, outcome } = renewed.last;
+        if request.number < number {
+            return Err(RenewError::Superseded);
+        }
+        if request.number > number {
+            return Ok(None);
+        }
+        Ok(Some(match outcome {
+            RenewOutcome::Renewed => {
+                Renewal::Renewed { renewed_at: decided_at, lapses_at, shadow_denied: Vec::new() }
+            }
+            RenewOutcome::Denied { by, at } => {
+                Renewal::Denied(self.deny_renew_again(request, lease, by, at))
+            }
+        }))
+    }
+
+    /// The new amounts, and those of them that need room, once their limits can be reserved on.
+    async fn ready_growths(
+        &self,
+        request: &RenewRequest,
+        lease: &Lease,
+    ) -> Result<(Vec<Change>, Vec<Growth>), RenewError> {
+        for _ in 0..CHANGE_ATTEMPTS_MAX {
+            let now = self.cluster_now();
+            let (changes, growths) = {
+                let table = self.read_table();
+                let changes = plan::changes(lease, &request.amounts, now, &table)?;
+                let growths = growths(lease, &changes, &table)?;
+                (changes, growths)
+            };
+            let limits = || growths.iter().map(|growth| &growth.requirement.limit);
+            let keys_of = |is_so: &dyn Fn(&&Arc<KnownLimit>) -> bool| {
+                limits().filter(is_so).map(|limit| limit.key().clone()).collect::<Vec<LimitKey>>()
+            };
+            let not_made = keys_of(&|limit| !limit.is_made());
+            let ended = keys_of(&|limit| limit.is_made() && limit.account.has_ended(now));
+            if !not_made.is_empty() {
+                first_error(self.check_held_instances(not_made).await)?;
+            } else if !ended.is_empty() {
+                self.begin_periods(ended).await?;
+            } else {
+                return Ok((changes, growths));
+            }
+        }
+        let reason = "the limits change as soon as they are known".to_owned();
+        Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
+    }
+
+    /// The refusal by the definitions alone.
+    fn refuse_growths(&self, growths: &[Growth]) -> Result<Option<DeniedGrowth>, RenewError> {
+        let requirements: Vec<_> =
+            growths.iter().map(|growth| growth.requirement.clone()).collect();
+        let denial = match self.refuse_by_definition(&requirements) {
+            None => return Ok(None),
+            Some(Err(ReserveError::AmountExceedsCapacity { key })) => {
+                return Err(RenewError::AmountExceedsCapacity { key });
+            }
+            Some(Err(error)) => unreachable!("a definition does not answer {error}"),
+            Some(Ok(decision)) => denial_of(decision),
+        };
+        let (by, key) = match &denial.reason {
+            DenialReason::Paused { key } => (DeniedBy::Pause, key),
+            DenialReason::Decreasing { key } => (DeniedBy::Decrease, key),
+            DenialReason::NoRoom { .. }
+            | DenialReason::TooManyInstances { .. }
+            | DenialReason::TooManyWaiters { .. } => {
+                unreachable!("a definition denies by a pause or a decrease")
+            }
+        };
+        let is_of_key = |growth: &&Growth| growth.requirement.limit.key() == key;
+        let at = growths.iter().find(is_of_key).expect("a growth is denied").at;
+        Ok(Some(DeniedGrowth { denial, by, at }))
+    }
+
+    /// Records the denial, so that the number stays denied at every server.
+    async fn deny_renew(
+        &self,
+        attempts: &mut Attempts<'_>,
+        denied: DeniedGrowth,
+    ) -> Result<Outcome, RenewError> {
+        let Attempts { request, lease, .. } = attempts;
+        let DeniedGrowth { denial, by, at } = denied;
+        let outcome = RenewOutcome::Denied { by, at };
+        let item = WorkItem::new().with(plan::record(lease, request.number, outcome));
+        let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
+        self.time.observe(&results, self.options.clock.now());
+        let result = results[0];
+        if result.status.exists() {
+            return Ok(Outcome::ReadLease);
+        }
+        if result.status != TransferStatus::Created {
+            return Err(refused_unexpectedly(result.status));
+        }
+        self.counters.lease_transfers.add(1);
+        let (number, decided_at) = (request.number, result.timestamp);
+        let last = RenewRecord { number, decided_at, outcome };
+        self.cache.insert(plan::denied_lease(lease, last));
+        Ok(Outcome::Answered(Renewal::Denied(denial)))
+    }
+
+    /// A number that was denied before: the hint is of this moment.
+    fn deny_renew_again(
+        &self,
+        request: &RenewRequest,
+        lease: &Lease,
+        by: DeniedBy,
+        at: usize,
+    ) -> Denial {
+        let table = self.read_table();
+        let key = key_at(request, lease, at, &table);
+        let limit = key.as_ref().and_then(|key| table.get(key)).cloned();
+        drop(table);
+        let fixed = |reason| Denial { reason, retry_after: self.options.hints.decreasing };
+        match (by, key, limit) {
+            (DeniedBy::Pause, Some(key), _) => fixed(DenialReason::Paused { key }),
+            (DeniedBy::Decrease, Some(key), _) => fixed(DenialReason::Decreasing { key }),
+            (DeniedBy::NoRoom, Some(_), Some(limit)) => {
+                denial_of(self.deny_again(&ResolvedRequirement { limit, amount: 0 }))
+            }
+            (_, key, _) => {
+                let keys = key.into_iter().collect();
+                Denial { reason: DenialReason::NoRoom { keys }, retry_after: AT_ONCE }
+            }
+        }
+    }
+
+    fn renewed(
+        &self,
+        request: &RenewRequest,
+        lease: Lease,
+        requirements: &[ResolvedRequirement],
+        mut shadow_denied: Vec<LimitKey>,
+    ) -> Renewal {
+        let now = self.options.clock.now();
+        for requirement in requirements {
+            requirement.limit.counts.record_allow();
+            requirement.limit.record_use(now);
+        }
+        let renewed = lease.renewed.as_ref().expect("it was renewed");
+        let (renewed_at, lapses_at) = (renewed.last.decided_at, lease.renewable_until());
+        self.cache.insert(lease);
+        shadow_denied.sort_by_key(|key| request.amounts.iter().position(|new| new.key == *key));
+        Renewal::Renewed { renewed_at, lapses_at, shadow_denied }
+    }
+}
+
+/// Those of the new amounts that need room. A limit that was defined again as another kind is not the
+/// one that the lease holds.
+fn growths(
+    lease: &Lease,
+    changes: &[Change],
+    table: &LimitTable,
+) -> Result<Vec<Growth>, RenewError> {
+    let mut growths = Vec::new();
+    for change in changes.iter().filter(|change| change.grows()) {
+        let is_same_kind = |limit: &Arc<KnownLimit>| {
+            let kind = ReservationKind::of(limit.registered.limit.kind);
+            kind == lease.reservations[change.at].kind
+        };
+        let Some(limit) = table.resolve(&change.key).filter(is_same_kind) else {
+            return Err(RenewError::UnknownKey { key: change.key.clone() });
+        };
+        let requirement = ResolvedRequirement { limit, amount: change.amount };
+        growths.push(Growth { at: change.at, requirement });
+    }
+    Ok(growths)
+}
+
+/// The key of a limit of the lease, if it is in the request or defined here.
+fn key_at(
+    request: &RenewRequest,
+    lease: &Lease,
+    at: usize,
+    table: &LimitTable,
+) -> Option<LimitKey> {
+    let first = lease.reservations.get(at)?;
+    let mut keys = request.amounts.iter().map(|new| &new.key);
+    let named = keys.find(|key| first.is_of(key, || table.lasting_account_of(key)));
+    named.or_else(|| table.key_of(first.account)).cloned()
+}
+
+fn denial_of(decision: Decision) -> Denial {
+    match decision {
+        Decision::Denied(denial) => denial,
+        Decision::Allowed { .. } => unreachable!("the limiter denies"),
+    }
+}
+
+fn refused_unexpectedly(status: TransferStatus) -> RenewError {
+    tracing::error!(?status, "tigerbeetle refused a renew unexpectedly");
+    unexpected_status("renew", status).into()
+}
+
+impl Lease {
+    /// The ledger says that a part has lapsed.
+    fn mark_lapsed(&mut self, part: &Part, now: Timestamp) {
+        let parts = self.renewed.iter_mut().flat_map(|renewed| &mut renewed.parts);
+        let parts = parts.map(|part| &mut part.held);
+        for held in self.reservations.iter_mut().chain(parts) {
+            if held.transfer == part.held.transfer {
+                held.expires_at = held.expires_at.min(now);
+            }
+        }
+    }
+}
