@@ -7,8 +7,9 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, FakeClock, MonotonicClock};
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, HoldTimeout, LeaseId,
-    Limit, LimitKey, LimitKind, LimitState, Limiter, Page, RegisteredLimit, Requirements,
-    ReserveError, ReserveRequest, ResetSchedule, ResetTime, Window,
+    Limit, LimitKey, LimitKind, LimitState, Limiter, NewAmounts, Page, RegisteredLimit, RenewError,
+    RenewNumber, RenewRequest, Renewal, Requirements, ReserveError, ReserveRequest, ResetSchedule,
+    ResetTime, Window,
 };
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
@@ -149,6 +150,18 @@ impl<L: Ledger + Clone> TestContext<L> {
     pub fn to_complete(&self, lease: LeaseId, actuals: &[(&str, u64)]) -> CompleteRequest {
         let actuals = actuals.iter().map(|(name, amount)| (self.key(name), *amount));
         CompleteRequest::new(lease, Actuals::of(actuals).unwrap())
+    }
+
+    pub async fn renew<const N: usize>(
+        &self,
+        at: &impl Limiter,
+        lease: LeaseId,
+        number: u64,
+        amounts: [(&str, u64); N],
+    ) -> Result<Renewal, RenewError> {
+        let amounts = amounts.map(|(name, amount)| (self.key(name), amount));
+        let number = RenewNumber::new(number).unwrap();
+        at.renew(&RenewRequest::new(lease, number, NewAmounts::of(amounts).unwrap())).await
     }
 
     pub async fn state(&self, at: &impl Backend, name: &str) -> LimitState {

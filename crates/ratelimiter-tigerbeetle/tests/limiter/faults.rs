@@ -33,6 +33,44 @@ fn res_04_a_reserve_without_an_answer_is_repeated_and_counts_once() {
     });
 }
 
+/// REN-03, TB-18: interrupted at any call, and repeated at another server.
+#[test]
+fn ren_03_a_renew_without_an_answer_is_repeated_and_counts_once() {
+    run(async {
+        for (number, fault) in every_fault() {
+            for (amounts, after) in [
+                ([("tokens", 20), ("slots", 2)], (20, 2)),
+                ([("tokens", 70), ("slots", 1)], (70, 1)),
+                ([("tokens", 101), ("slots", 1)], (60, 1)),
+            ] {
+                let on = on_recording_model();
+                let limiter = on.limiter();
+                limiter.define(on.rolling("tokens", 60, 200)).await.unwrap();
+                limiter.define(on.concurrency("slots", 60, 5)).await.unwrap();
+                let lease = on.lease();
+                let needs = [("tokens", 60), ("slots", 1)];
+                assert!(on.reserve(&limiter, lease, needs).await.unwrap().is_allowed());
+                let other = [("tokens", 100)];
+                assert!(on.reserve(&limiter, on.lease(), other).await.unwrap().is_allowed());
+                on.ledger.fail_from(number, fault);
+                let first = on.renew(&limiter, lease, 1, amounts).await;
+                on.ledger.heal();
+                let another = on.successor(&limiter).await;
+                let again = on.renew(&another, lease, 1, amounts).await.unwrap();
+                let cut = format!("{number} {fault:?} {amounts:?}");
+                if let Ok(first) = first {
+                    assert_eq!(again.is_renewed(), first.is_renewed(), "{cut}");
+                }
+                assert_eq!(on.used(&another, "tokens").await, 100 + after.0, "{cut}");
+                assert_eq!(on.used(&another, "slots").await, after.1, "{cut}");
+                on.complete(&limiter, lease, [("tokens", 50)]).await.unwrap();
+                assert_eq!(on.used(&another, "tokens").await, 150, "{cut}");
+                assert_eq!(on.used(&another, "slots").await, 0, "{cut}");
+            }
+        }
+    });
+}
+
 /// COM-05, TB-06: interrupted at any call, and repeated at another server.
 #[test]
 fn com_05_a_complete_without_an_answer_is_repeated_and_counts_once() {

@@ -1,6 +1,8 @@
 //! `TB-01` to `TB-04`: ledger requests of a reserve and a complete.
 
-use ratelimiter::{Backend, Decision, Limit, LimitMode, Limiter};
+use ratelimiter::{
+    Backend, Decision, Limit, LimitMode, Limiter, NewAmounts, RenewNumber, RenewRequest,
+};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::{Action, Event, WorkItem};
 
@@ -253,5 +255,39 @@ fn com_01_completes_on_a_decreasing_limit_take_turns() {
         assert_eq!(on.used(&limiter, "tokens").await, 800);
         assert_eq!(on.used(&limiter, "day").await, 1_400);
         assert_eq!(on.used(&limiter, "slots").await, 0);
+    });
+}
+
+/// TB-18: at the server that knows the lease, a renew is one write, whose record comes first.
+#[test]
+fn tb_18_a_renew_is_one_write_where_its_lease_is_known() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter();
+        limiter.define(on.rolling("tokens", 60, 100)).await.unwrap();
+        limiter.define(on.concurrency("slots", 60, 10)).await.unwrap();
+        let lease = on.lease();
+        assert!(
+            on.reserve(&limiter, lease, [("tokens", 9), ("slots", 1)]).await.unwrap().is_allowed()
+        );
+        for (number, amounts, transfers) in [
+            (1, vec![], 3),
+            (2, vec![("tokens", 5)], 3 + 2),
+            (3, vec![("tokens", 8)], 3 + 1),
+            (4, vec![("tokens", 2), ("slots", 3)], 3 + 1 + 2),
+        ] {
+            on.ledger.take_calls();
+            let amounts = amounts.into_iter().map(|(name, amount)| (on.key(name), amount));
+            let amounts = NewAmounts::of(amounts).unwrap();
+            let request = RenewRequest::new(lease, RenewNumber::new(number).unwrap(), amounts);
+            assert!(limiter.renew(&request).await.unwrap().is_renewed());
+            let item = only_item(&on.ledger.take_calls());
+            assert_eq!(item.len(), transfers, "renew {number}");
+            let record = item.events()[0].transfer;
+            assert_eq!(record.user_data.data_128, lease.as_u128(), "TB-04");
+            assert_eq!(record.user_data.data_64, number);
+        }
+        on.complete(&limiter, lease, [("tokens", 2)]).await.unwrap();
+        assert_eq!(only_item(&on.ledger.take_calls()).len(), 2, "the marker, and the hold");
     });
 }

@@ -1,12 +1,12 @@
 //! Random interleavings of competing limiters.
 //!
 //! Two or three limiters change one capacity while others reserve and complete (`TB-07`), or
-//! complete one lease (`COM-05`); a seed decides the order of all calls to the ledger.
+//! complete one lease (`COM-05`), or renew and complete one (`TB-18`); a seed decides the order of all calls to the ledger.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::Backend;
+use ratelimiter::{Backend, RenewError, Renewal};
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{AccountRow, Ledger};
 use testkit::RunSeed;
@@ -42,6 +42,12 @@ fn tb_07_racing_changes_end_at_a_target_whatever_the_interleaving() {
 #[test]
 fn com_05_one_of_racing_completes_counts_for_all_keys_whatever_the_interleaving() {
     play(race_completes);
+}
+
+/// TB-18, REN-03
+#[test]
+fn tb_18_racing_renews_and_a_complete_count_once_whatever_the_interleaving() {
+    play(race_renews);
 }
 
 async fn race(seed: u64) {
@@ -139,5 +145,78 @@ async fn race_completes(seed: u64) {
         outcome[at] = (usage.used, usage.debt);
     }
     assert!(outcomes.contains(&outcome), "seed {seed}: {outcome:?} is none of {outcomes:?}");
+    assert_eq!(on.used(&limiters[0], "slots").await, 0, "seed {seed}");
+}
+
+/// Limiters renew one lease, each with other amounts and some with the same number, while another one
+/// completes it and a decrease closes an account.
+async fn race_renews(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let on = Arc::new(on_recording_model());
+    let limiters: Vec<_> = (0..3).map(|_| on.limiter()).collect();
+    for limiter in &limiters {
+        limiter.define(on.rolling("closing", 60, CAPACITY)).await.unwrap();
+        limiter.define(on.rolling("roomy", 60, 100 * CAPACITY)).await.unwrap();
+        limiter.define(on.concurrency("slots", 60, CAPACITY)).await.unwrap();
+    }
+    let (lease, needs) = (on.lease(), [("closing", CAPACITY), ("roomy", 20), ("slots", 1)]);
+    let allowed = match random.bool() {
+        true => on.reserve(&limiters[0], lease, needs).await,
+        false => on.reserve(&limiters[0], lease, [needs[0], needs[1]]).await,
+    };
+    assert!(allowed.unwrap().is_allowed());
+    let completes = random.bool();
+    on.ledger.shuffle(seed);
+    let mut tasks = tokio::task::JoinSet::new();
+    let (at, lower) = (Arc::clone(&limiters[0]), on.rolling("closing", 60, 1));
+    tasks.spawn(async move {
+        assert!(at.define(lower).await.is_ok());
+        None
+    });
+    for limiter in &limiters {
+        let (on, limiter) = (Arc::clone(&on), Arc::clone(limiter));
+        let number = random.u64(1..=3);
+        let amounts = [("closing", random.u64(5..CAPACITY)), ("roomy", random.u64(..40))];
+        tasks.spawn(async move {
+            let renewal = on.renew(&limiter, lease, number, amounts).await;
+            Some((number, amounts, renewal))
+        });
+    }
+    if completes {
+        let (on, limiter) = (Arc::clone(&on), Arc::clone(&limiters[2]));
+        tasks.spawn(async move {
+            on.complete(&limiter, lease, [("closing", 4), ("roomy", 25)]).await.unwrap();
+            None
+        });
+    }
+    let mut renewals = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        renewals.extend(done.unwrap());
+    }
+    let used = [on.used(&limiters[0], "closing").await, on.used(&limiters[0], "roomy").await];
+    if completes {
+        assert_eq!(used, [4, 25], "seed {seed}: {renewals:?}");
+        assert_eq!(on.used(&limiters[0], "slots").await, 0, "seed {seed}");
+        return;
+    }
+    // The greatest number stands, with the amounts of one of those who asked with it, or was denied.
+    let last = renewals.iter().map(|(number, ..)| *number).max().unwrap();
+    let again = on.renew(&limiters[1], lease, last, []).await;
+    for (number, _, renewal) in &renewals {
+        let is_superseded = *renewal == Err(RenewError::Superseded) && *number < last;
+        let is_denied = renewal.as_ref().is_ok_and(|renewal| !renewal.is_renewed());
+        let is_last = *number == last && *renewal == again;
+        let is_before = *number < last && renewal.as_ref().is_ok_and(Renewal::is_renewed);
+        let is_known = is_superseded || is_denied || is_last || is_before;
+        assert!(is_known, "seed {seed}: {renewals:?}, and again {again:?}");
+    }
+    if again.is_ok_and(|again| again.is_renewed()) {
+        let asked = renewals.iter().filter(|(number, ..)| *number == last);
+        let mut asked = asked.map(|(_, [(_, closing), (_, roomy)], _)| [*closing, *roomy]);
+        assert!(asked.any(|asked| asked == used), "seed {seed}: {used:?} of {renewals:?}");
+    }
+    on.complete(&limiters[0], lease, [("closing", 3), ("roomy", 50)]).await.unwrap();
+    let used = [on.used(&limiters[0], "closing").await, on.used(&limiters[0], "roomy").await];
+    assert_eq!(used, [3, 50], "seed {seed}: {renewals:?}");
     assert_eq!(on.used(&limiters[0], "slots").await, 0, "seed {seed}");
 }

@@ -8,6 +8,7 @@ pub mod capacity;
 pub mod complete;
 pub mod once;
 pub mod operate;
+pub mod renew;
 pub mod replay;
 pub mod shadow;
 pub mod start;
@@ -42,6 +43,14 @@ macro_rules! all {
             operate::ops_01_a_job_is_known_where_its_lease_was_allowed,
             operate::ops_01_a_lease_is_released_while_its_limit_decreases,
             operate::tb_22_of_several_servers_each_unit_is_forgiven_by_one,
+            renew::tb_18_a_server_completes_what_another_has_renewed,
+            renew::tb_18_numbers_are_the_same_at_every_server,
+            renew::tb_18_a_lease_lives_while_another_server_renews_it,
+            renew::tb_18_the_seconds_of_replacements_do_not_add_up,
+            renew::tb_18_parts_are_joined_and_completed_anywhere,
+            renew::tb_18_a_lease_is_renewed_while_its_limits_decrease,
+            renew::tb_18_a_lease_that_was_renewed_often_is_read_in_pages,
+            renew::tb_18_a_renewed_lease_is_released_anywhere,
             calendar::tb_19_servers_agree_on_the_first_period_whatever_their_schedules,
             calendar::tb_19_a_period_goes_on_whatever_becomes_of_its_definition,
             calendar::tb_19_a_period_is_reconciled_at_another_limiter,

@@ -98,7 +98,7 @@ fn capabilities() -> Capabilities {
         knows_leases_by_id: Err("a lease is recognised by the keys that it came with"),
         forgets_after: Err("the cluster knows a lease for ever"),
         remembers_at_most: Err("the cluster knows a lease for ever"),
-        renews: Err("TigerBeetle does not renew leases yet"),
+        renews: Ok(()),
         templates: Ok(()),
         replaces_limits: Err("an account keeps what is reserved on it, and its period"),
         instances_at_most: Err("a million is not worth reaching here"),

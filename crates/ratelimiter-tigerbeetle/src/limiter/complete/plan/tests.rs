@@ -33,7 +33,7 @@ fn lease(reservations: &[(&str, u64)]) -> Lease {
         expires_at: if name.ends_with("brief") { at(1) } else { at(60) },
     };
     let reservations = reservations.iter().map(reservation).collect();
-    Lease { id: LEASE, reserved_at: at(0), job: None, reservations }
+    Lease { id: LEASE, reserved_at: at(0), job: None, reservations, renewed: None }
 }
 
 /// Every limit that the tests name, defined with this policy.

@@ -28,7 +28,7 @@ impl LimitChoices {
     pub(crate) const ALL: Self =
         Self { calendar: true, shadow: true, templates: true, waits: true, renews: true };
     pub(crate) const ON_A_LEDGER: Self =
-        Self { calendar: false, shadow: false, templates: false, waits: true, renews: false };
+        Self { calendar: false, shadow: false, templates: false, waits: true, renews: true };
 }
 
 impl Generator {
