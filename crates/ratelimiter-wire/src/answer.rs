@@ -52,7 +52,6 @@ pub(crate) fn error_of<E: From<Unanswered> + From<Refused>>(
         | ErrorCode::InvalidActual { .. }
         | ErrorCode::RenewSuperseded
         | ErrorCode::InvalidAmount { .. }
-        | ErrorCode::RenewUnsupported
         | ErrorCode::KindConflict { .. }
         | ErrorCode::TooManyInstances { .. }
         | ErrorCode::TooManyWaiters

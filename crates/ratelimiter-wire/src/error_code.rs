@@ -89,8 +89,6 @@ error_codes! {
         RenewSuperseded = "renew_superseded", 409;
         /// `invalid_amount:<key>`: the lease has no requirement of this key.
         InvalidAmount { key: LimitKey } = "invalid_amount", 400;
-        /// `renew_unsupported`: the server's backend does not renew leases.
-        RenewUnsupported = "renew_unsupported", 501;
         /// `kind_conflict:<key>`: the key is of the other kind.
         KindConflict { key: LimitKey } = "kind_conflict", 409;
         /// `too_many_limits:<template>`: the limit would have to be made from this template, and there are too many of these.
@@ -161,7 +159,6 @@ mod tests {
         ("invalid_actual:a:b", 400),
         ("renew_superseded", 409),
         ("invalid_amount:a:b", 400),
-        ("renew_unsupported", 501),
         ("kind_conflict:a:b", 409),
         ("too_many_limits:a:*", 200),
         ("too_many_waiters", 200),

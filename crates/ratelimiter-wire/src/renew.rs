@@ -148,7 +148,8 @@ impl RenewAnswer {
             RenewError::AmountExceedsCapacity { key } => {
                 (ErrorCode::AmountExceedsCapacity { key }, 0)
             }
-            RenewError::Unsupported => (ErrorCode::RenewUnsupported, 0),
+            // As a server of an earlier version answers, which does not know the path.
+            RenewError::Unsupported => (ErrorCode::NotFound, 0),
             RenewError::Unanswered(Unanswered { reason: _, retry_after }) => {
                 (ErrorCode::BackendError, whole_ms(retry_after))
             }
@@ -206,8 +207,7 @@ fn renew_error(code: ErrorCode, message: Option<String>, retry_after: Duration) 
         ErrorCode::InvalidAmount { key } => RenewError::InvalidAmount { key },
         ErrorCode::UnknownLimitKey { key } => RenewError::UnknownKey { key },
         ErrorCode::AmountExceedsCapacity { key } => RenewError::AmountExceedsCapacity { key },
-        // A server of an earlier version does not know the path.
-        ErrorCode::RenewUnsupported | ErrorCode::NotFound => RenewError::Unsupported,
+        ErrorCode::NotFound => RenewError::Unsupported,
         ErrorCode::InvalidRequest { .. } | ErrorCode::DuplicateKey { .. } => {
             RenewError::InvalidRequest { reason: reason_of(&code, message) }
         }

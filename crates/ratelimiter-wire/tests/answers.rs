@@ -466,7 +466,7 @@ fn ren_01_an_answer_to_a_renew_has_its_status_and_form() {
         400 {"renewed":false,"retry_after_ms":0,"error":"invalid_amount:a:b","message":"the lease has no requirement of a:b; a renew names keys of the lease's requirements"}
         404 {"renewed":false,"retry_after_ms":0,"error":"unknown_limit_key:a:b","message":"no limit is defined for a:b"}
         422 {"renewed":false,"retry_after_ms":0,"error":"amount_exceeds_capacity:a","message":"more is asked of a than its whole capacity; waiting cannot help"}
-        501 {"renewed":false,"retry_after_ms":0,"error":"renew_unsupported","message":"this limiter does not renew leases"}
+        404 {"renewed":false,"retry_after_ms":0,"error":"not_found","message":"this limiter does not renew leases"}
         503 {"renewed":false,"retry_after_ms":50,"error":"backend_error","message":"no answer: timed out"}
         500 {"renewed":false,"retry_after_ms":0,"error":"backend_refused","message":"refused: unknown server"}
     "#]].assert_eq(&lines);

@@ -65,7 +65,6 @@ pub(crate) enum Outcome {
     LeaseConflict,
     LeaseEnded,
     RenewSuperseded,
-    RenewUnsupported,
     InvalidAmount,
     InvalidActual,
     Invalid,
@@ -143,7 +142,7 @@ impl Outcome {
         Self::ClientGone,
     ];
     /// The outcomes that a renew can have.
-    const OF_RENEW: [Self; 16] = [
+    const OF_RENEW: [Self; 15] = [
         Self::Renewed,
         Self::Denied,
         Self::Paused,
@@ -153,7 +152,6 @@ impl Outcome {
         Self::OverCapacity,
         Self::LeaseEnded,
         Self::RenewSuperseded,
-        Self::RenewUnsupported,
         Self::InvalidAmount,
         Self::Invalid,
         Self::Unauthorized,
@@ -173,14 +171,8 @@ impl Outcome {
     ];
 
     /// The outcomes that a reserve cannot have.
-    const NOT_OF_RESERVE: [Self; 6] = [
-        Self::Renewed,
-        Self::RenewSuperseded,
-        Self::RenewUnsupported,
-        Self::InvalidAmount,
-        Self::Ok,
-        Self::InvalidActual,
-    ];
+    const NOT_OF_RESERVE: [Self; 5] =
+        [Self::Renewed, Self::RenewSuperseded, Self::InvalidAmount, Self::Ok, Self::InvalidActual];
 
     const fn label(self) -> &'static str {
         match self {
@@ -197,7 +189,6 @@ impl Outcome {
             Self::LeaseConflict => "lease_conflict",
             Self::LeaseEnded => "lease_ended",
             Self::RenewSuperseded => "renew_superseded",
-            Self::RenewUnsupported => "renew_unsupported",
             Self::InvalidAmount => "invalid_amount",
             Self::InvalidActual => "invalid_actual",
             Self::Invalid => "invalid_request",
@@ -220,7 +211,6 @@ impl Outcome {
             ErrorCode::LeaseConflict => Self::LeaseConflict,
             ErrorCode::LeaseEnded => Self::LeaseEnded,
             ErrorCode::RenewSuperseded => Self::RenewSuperseded,
-            ErrorCode::RenewUnsupported => Self::RenewUnsupported,
             ErrorCode::InvalidAmount { .. } => Self::InvalidAmount,
             ErrorCode::InvalidActual { .. } => Self::InvalidActual,
             ErrorCode::Unauthorized => Self::Unauthorized,

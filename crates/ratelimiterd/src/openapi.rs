@@ -94,7 +94,6 @@ const OPERATIONS: [ApiOperation; 17] = [
                 "422",
                 "`amount_exceeds_capacity:<key>`, for a capacity above 0; waiting does not help.",
             ),
-            ("501", "`renew_unsupported`: the server's backend does not renew leases."),
             ("503", "`backend_error`: the outcome is unknown; repeat with the same number."),
         ],
         parameters: &[],

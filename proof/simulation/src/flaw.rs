@@ -90,6 +90,8 @@ flaws! {
         "a server completes a lease that another one has completed",
     TakesVoidedForExpired in TigerBeetle within 100 breaks HeldAsPromised | CountedOnce | DebtAsUsed | FirstCompleteStands:
         "a hold that was released is taken for one that has expired",
+    RecordsNoRenews in TigerBeetle within 200 breaks CountedOnce | SameLeaseSameAnswer | EndedStaysEnded | HeldAsPromised:
+        "the records of renews do not exclude each other",
     DenialLeavesHold in TigerBeetle within 20 breaks CountedOnce | AnswersHaveReasons:
         "a denial leaves a hold behind",
     NewLeaseAfterSilence in TigerBeetle within 50 breaks CountedOnce | SameLeaseSameAnswer | DeniedStaysDenied:

@@ -254,7 +254,6 @@ async fn ren_01_ren_03_the_errors_of_a_renew_are_told_apart() {
             "amount_exceeds_capacity:k",
             RenewError::AmountExceedsCapacity { key },
         ),
-        ("501 Not Implemented", "renew_unsupported", RenewError::Unsupported),
         ("404 Not Found", "not_found", RenewError::Unsupported),
     ] {
         let body = format!(r#"{{"renewed":false,"retry_after_ms":0,"error":"{code}"}}"#);

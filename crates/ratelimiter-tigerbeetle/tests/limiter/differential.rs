@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use ratelimiter::{Backend, KeyPattern, LimitKey, Page};
+use ratelimiter::{Backend, KeyPattern, LimitKey, LimitState, Page};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 use testkit::RunSeed;
 use testkit::script::{self, History, InMemory, KeyKind, KeyProfile, Profile, Script};
@@ -115,7 +115,9 @@ async fn play(script: &Script, leases_cached_max: usize, trace: &mut String) -> 
         for template in expected.iter().filter(|state| state.limit.key.is_template()) {
             let template = KeyPattern::new(&template.limit.key).ok();
             let page = Page { template, ..Page::default() };
-            let expected = memory.limiter.states_now(&page);
+            let mut expected = memory.limiter.states_now(&page);
+            // In memory an instance of which a lease has 0 units after a renew is listed too.
+            expected.retain(|LimitState { usage, .. }| usage.used > 0 || usage.debt > 0);
             let states = tigerbeetle.states(&page).await.unwrap();
             if states != expected {
                 return Err(format!("\nmemory:      {expected:?}\nTigerBeetle: {states:?}"));

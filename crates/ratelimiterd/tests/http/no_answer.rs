@@ -237,11 +237,11 @@ async fn a_short_request_is_not_cut_off_while_it_is_decided() {
     assert_eq!(crate::harness::read_answer(&mut stream).await.status, 503);
 }
 
-/// REN-01: a backend that does not renew, as TigerBeetle does not yet.
+/// REN-01: a backend of another program may not renew.
 #[tokio::test]
-async fn ren_01_a_renew_on_a_backend_that_cannot_is_not_implemented() {
+async fn ren_01_a_renew_on_a_backend_that_cannot_is_not_found() {
     let server = start().await;
     let answer = server.post("/v1/renew", &renew_body(2, 1, &[])).await;
-    let expected = r#"501 {"error":"renew_unsupported","renewed":false,"retry_after_ms":0}"#;
+    let expected = r#"404 {"error":"not_found","renewed":false,"retry_after_ms":0}"#;
     assert_eq!(answer.line(), expected);
 }

@@ -20,6 +20,7 @@ const RERESERVATION: u16 = 2;
 const DEBT: u16 = 3;
 const CAPACITY: u16 = 4;
 const MARKER: u16 = 6;
+const RENEW_RECORD: u16 = 11;
 
 /// A ledger with a bug around it, or none.
 pub(super) struct FlawedLedger<L> {
@@ -74,6 +75,9 @@ impl<L: Ledger> FlawedLedger<L> {
                 return Some(event);
             };
             match flaw {
+                Flaw::RecordsNoRenews if code(&event) == Some(RENEW_RECORD) => {
+                    event.transfer.id = self.new_id(event.transfer.id);
+                }
                 Flaw::IgnoresMarkers if at == 0 && is_complete(item) => event.linked = false,
                 Flaw::SkipsOneLimit if is_reserve && is_last && count > 1 => return None,
                 Flaw::SplitsChains if is_reserve => event.linked = false,

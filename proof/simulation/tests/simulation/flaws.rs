@@ -84,6 +84,7 @@ found! {
     tpl_07_an_instance_that_is_denied_early_is_found: DeniesInstancesEarly,
     wait_04_a_waiter_that_is_admitted_after_it_left_is_found: AdmitsTheGone,
     wait_06_a_lost_wake_up_is_found: LosesWakeUps,
+    tb_18_renews_without_records_are_found: RecordsNoRenews,
     ren_03_a_renew_that_counts_twice_is_found: RenewsTwice,
     ren_01_a_renew_that_is_not_carried_out_is_found: ForgetsRenews,
     wait_06_a_renew_that_wakes_nobody_is_found: RenewsWakeNobody,

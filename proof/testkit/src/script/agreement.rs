@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimiter::{Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError};
+use ratelimiter::{
+    Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError, Renewal, ReserveError,
+};
 
 use super::{Answer, Call};
 
@@ -58,6 +60,9 @@ impl History {
     pub fn agree(&self, call: &Call, memory: &Answer, other: &Answer, lag: Duration) -> bool {
         use Decision::{Allowed, Denied};
         use DenialReason::NoRoom;
+        if let (Answer::Renewed(memory), Answer::Renewed(other)) = (memory, other) {
+            return renewals_agree(memory, other, lag);
+        }
         let (Call::Reserve(request), Answer::Decided(memory), Answer::Decided(other)) =
             (call, memory, other)
         else {
@@ -83,5 +88,33 @@ impl History {
             }
             (memory, other) => memory == other,
         }
+    }
+}
+
+/// Whether answers to a renew agree, with the differences of reserves.
+fn renewals_agree(
+    memory: &Result<Renewal, RenewError>,
+    other: &Result<Renewal, RenewError>,
+    lag: Duration,
+) -> bool {
+    match (memory, other) {
+        (
+            Ok(Renewal::Renewed { renewed_at, lapses_at, shadow_denied }),
+            Ok(Renewal::Renewed {
+                renewed_at: other_at,
+                lapses_at: other_lapses_at,
+                shadow_denied: other_shadow,
+            }),
+        ) => {
+            other_at.since(*renewed_at) < lag
+                && other_lapses_at.since(*lapses_at) < lag
+                && shadow_denied == other_shadow
+        }
+        (
+            Ok(Renewal::Denied(Denial { reason: DenialReason::NoRoom { keys: memory }, .. })),
+            Ok(Renewal::Denied(Denial { reason: DenialReason::NoRoom { keys: other }, .. })),
+        ) => other.len() == 1 && memory.contains(&other[0]),
+        (Ok(Renewal::Denied(memory)), Ok(Renewal::Denied(other))) => memory.reason == other.reason,
+        (memory, other) => memory == other,
     }
 }

@@ -53,7 +53,8 @@ pub struct Profile {
     /// Only calls that TigerBeetle answers like the memory backend ([`History::agree`]): no deletions and sweeps; time moves by odd
     /// amounts, so that no step falls into the few nanoseconds by which the events of one request differ; only keys whose window
     /// outlasts the script are reconciled to anything but 0, since a reconciled reservation may last up to a second longer there; a
-    /// repeated lease has a key of its first request, since TigerBeetle recognises a lease by its keys.
+    /// repeated lease has a key of its first request, since TigerBeetle recognises a lease by its keys; a renew sets the amounts of other keys to 0 or
+    /// more than before.
     pub is_portable: bool,
 }
 
@@ -115,7 +116,7 @@ impl Profile {
             actual_max: 19,
             capacities: 0..=39,
             change_percent: 16,
-            renew_percent: 0,
+            renew_percent: 8,
             is_portable: true,
             ..Self::crowded(keys)
         }
@@ -309,9 +310,14 @@ impl<'a> Writer<'a> {
         let mut amounts = Vec::new();
         for key in keys {
             if !self.one_in(3) {
+                let amount_max = self.profile.amount_max;
                 let amount = match lease.as_u128() % 3 {
+                    _ if self.profile.is_portable && self.is_short(&key) => match self.one_in(4) {
+                        true => 0,
+                        false => amount_max + number.get(),
+                    },
                     0 => number.get(),
-                    _ => self.number(self.profile.amount_max),
+                    _ => self.number(amount_max),
                 };
                 amounts.push((key, amount));
             }
@@ -334,7 +340,12 @@ impl<'a> Writer<'a> {
                 let actual_max = self.profile.actual_max;
                 self.keys().into_iter().map(|key| (key, self.number(actual_max))).collect()
             }
-            false => needs.into_iter().filter_map(|(key, held)| self.actual(key, held)).collect(),
+            false => {
+                let is_renewed = self.renew_numbers.contains_key(&lease);
+                let held = |held| if is_renewed { 0 } else { held };
+                let needs = needs.into_iter();
+                needs.filter_map(|(key, amount)| self.actual(key, held(amount))).collect()
+            }
         };
         let actuals = Actuals::of(actuals).expect("each key once");
         Call::Complete(CompleteRequest::new(lease, actuals))
@@ -343,7 +354,7 @@ impl<'a> Writer<'a> {
     /// The actual of a key of the lease, if it has one.
     fn actual(&mut self, key: LimitKey, held: u64) -> Option<(LimitKey, u64)> {
         let mut keys = self.profile.keys.iter().chain(&self.profile.undefined);
-        let KeyProfile { kind, seconds, .. } = keys.find(|profile| profile.key == key)?;
+        let KeyProfile { kind, .. } = keys.find(|profile| profile.key == key)?;
         let holds_one_in = if self.profile.is_portable { 20 } else { 3 };
         let is_left_out = match kind {
             KeyKind::Concurrency => !self.one_in(holds_one_in),
@@ -352,12 +363,19 @@ impl<'a> Writer<'a> {
         if is_left_out {
             return None;
         }
-        let is_short = *kind != KeyKind::Calendar && *seconds.start() < LONG_SECONDS;
-        let amount = match self.profile.is_portable && is_short {
+        let amount = match self.profile.is_portable && self.is_short(&key) {
             true => *self.random.choice(&[0, held])?,
             false => self.number(self.profile.actual_max),
         };
         Some((key, amount))
+    }
+
+    /// Whether the window of a key may end during the script.
+    fn is_short(&self, key: &LimitKey) -> bool {
+        let mut keys = self.profile.keys.iter().chain(&self.profile.undefined);
+        keys.any(|KeyProfile { key: other, kind, seconds }| {
+            other == key && *kind == KeyKind::Rolling && *seconds.start() < LONG_SECONDS
+        })
     }
 
     /// A lease that was reserved recently, or long ago.

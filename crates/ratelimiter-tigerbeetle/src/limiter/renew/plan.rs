@@ -202,19 +202,18 @@ fn grow(at: usize, requirement: &ResolvedRequirement, live: Vec<Part>, now: Time
             PartEnd::After(seconds.expect("a window or timeout is at least a second"))
         }
     };
-    let is_joined = kind == ReservationKind::Hold || held == 0 || live.len() >= PARTS_MAX;
+    let is_joined = kind == ReservationKind::Reservation && live.len() >= PARTS_MAX;
     let end = match (end, latest) {
         // A window may have become shorter.
         (PartEnd::After(seconds), Some(latest))
-            if is_joined
-                && kind != ReservationKind::Hold
-                && latest > now.after_seconds(seconds.get()) =>
+            if is_joined && latest > now.after_seconds(seconds.get()) =>
         {
             PartEnd::At(latest)
         }
         (end, _) => end,
     };
-    let (amount, voided) = if is_joined { (*amount, live) } else { (*amount - held, Vec::new()) };
+    let replaces = kind == ReservationKind::Hold || held == 0 || live.len() >= PARTS_MAX;
+    let (amount, voided) = if replaces { (*amount, live) } else { (*amount - held, Vec::new()) };
     let new = NewPart { at, account: limit.account.id, kind, amount, end };
     Step { key: Some(limit.key().clone()), voided, new: Some(new), growth: None }
 }

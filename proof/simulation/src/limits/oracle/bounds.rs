@@ -106,7 +106,7 @@ impl Oracle {
             return 0;
         }
         let is_concurrency = self.limits[limit].setup.is_concurrency();
-        let reserved = lease.most_held(limit, reserved);
+        let reserved = lease.most_held(limit, reserved, self.allowed_lag);
         let is_being_renewed = self.is_being_renewed(lease);
         let is_over = |began_at| {
             let began_at = lease.may_have_begun_at(began_at);
@@ -133,12 +133,15 @@ impl Oracle {
     }
 
     /// When what a lease has of a limit has returned at the latest. A reconciled reservation begins anew, for the time
-    /// that was left when the complete was sent; so one that travels long makes it longer.
+    /// that was left when the complete was sent; so one that travels long makes it longer. So does one that a renew has replaced.
     fn ends_at(&self, lease: &LeaseFacts, limit: usize, began_at: Timestamp) -> Timestamp {
         let AllowedLag { expiry_lag, reconciled, .. } = self.allowed_lag;
         let (_, expires_at) = self.expiry(limit, began_at);
         let mut ends_at = expires_at;
         if let SetupKind::Rolling { seconds } = self.limits[limit].setup.kind {
+            if lease.may_be_renewed() {
+                ends_at = expires_at.after(reconciled);
+            }
             for complete in lease.candidates() {
                 let touched_at = complete.touched_at.unwrap_or(began_at);
                 let left = expires_at.since(complete.sent_at).min(Duration::from_secs(seconds));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{RenewError, Renewal};
 
-use super::{LeaseFacts, Oracle, RequirementSet};
+use super::{AllowedLag, LeaseFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
 use crate::limits::plan;
 use crate::outcome::{Invariant, Violation};
@@ -74,8 +74,11 @@ impl LeaseFacts {
         self.amounts(limit).min().map_or(reserved, |amount| amount.min(reserved))
     }
 
-    /// The most that it may hold.
-    pub(super) fn most_held(&self, limit: usize, reserved: u64) -> u64 {
+    /// The most that it may hold. Where what has lapsed is released late, that and what was asked for since are held together.
+    pub(super) fn most_held(&self, limit: usize, reserved: u64, lag: AllowedLag) -> u64 {
+        if !lag.reconciled.is_zero() || !lag.expiry_lag.is_zero() {
+            return reserved + self.amounts(limit).sum::<u64>();
+        }
         self.amounts(limit).max().map_or(reserved, |amount| amount.max(reserved))
     }
 
