@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     /// The codes with their statuses, as in `docs/reference/http-api.md`.
-    const CODES: [(&str, u16); 26] = [
+    const CODES: [(&str, u16); 25] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
