@@ -23,6 +23,7 @@ mod options;
 mod periods;
 mod renew;
 mod renewed_lease;
+mod reservation;
 mod reserve;
 mod table;
 mod templates;

@@ -68,8 +68,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 },
             };
             let plan = {
-                let now = self.cluster_now();
-                plan::plan(&lease, actuals, now, &self.read_table())?
+                let (now, table) = (self.cluster_now(), self.read_table());
+                match &lease.renewed {
+                    Some(renewed) => renewed::plan(&lease, renewed, actuals, now, &table)?,
+                    None => plan::plan(&lease, actuals, now, &table)?,
+                }
             };
             let end = match plan {
                 Some(plan) => self.end(plan).await?,

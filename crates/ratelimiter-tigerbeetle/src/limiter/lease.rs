@@ -1,15 +1,15 @@
 //! A lease, from its reserve or from its transfers.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Decision, JobId, LeaseId, LimitKey, REQUIREMENTS_MAX, ReserveError};
+use ratelimiter::{Decision, JobId, LeaseId, REQUIREMENTS_MAX, RenewNumber, ReserveError};
 use smallvec::SmallVec;
 
-use super::codes::{ReservationKind, TransferCode};
-use super::periods::moment;
-use super::renewed_lease::RenewedLease;
+use super::codes::ReservationKind;
+use super::renewed_lease::{Part, RenewedLease, first_parts};
+use super::reservation::Reservation;
 use super::table::ResolvedRequirement;
 use crate::ids;
-use crate::ledger::{AccountId, RowKind, TransferId, TransferRow, UserData};
+use crate::ledger::{TransferId, TransferRow};
 
 /// At least the number of transfers of one lease that is not renewed: its reservations, a void and a
 /// new reservation for each, and a marker. Those of one that is are read in pages of this size.
@@ -32,16 +32,6 @@ pub(super) struct Lease {
     pub(super) reservations: SmallVec<[Reservation; 4]>,
     /// Set once it was renewed. Then this has what it holds.
     pub(super) renewed: Option<Box<RenewedLease>>,
-}
-
-/// A reservation or hold at one limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Reservation {
-    pub(super) account: AccountId,
-    pub(super) transfer: TransferId,
-    pub(super) amount: u64,
-    pub(super) kind: ReservationKind,
-    pub(super) expires_at: Timestamp,
 }
 
 /// A lease according to the ledger.
@@ -110,6 +100,38 @@ impl Lease {
     }
 }
 
+impl Lease {
+    /// The number of its last renew.
+    pub(super) fn version(&self) -> Option<RenewNumber> {
+        self.renewed.as_ref().map(|renewed| renewed.last.number)
+    }
+
+    /// All that it has reserved and not given back, lapsed or not.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        match &self.renewed {
+            Some(renewed) => renewed.parts.clone(),
+            None => first_parts(&self.reservations),
+        }
+    }
+
+    /// The parts of one limit that have not lapsed, the one that lapses first first.
+    pub(super) fn live_parts(&self, at: usize, now: Timestamp) -> Vec<Part> {
+        let mut parts = self.parts();
+        parts.retain(|part| part.at == at && part.is_live(now));
+        parts.sort_by_key(|part| part.held.expires_at);
+        parts
+    }
+
+    /// `REN-02`: until when it can be renewed.
+    pub(super) fn renewable_until(&self) -> Timestamp {
+        let parts = self.parts();
+        let holds = parts.iter().filter(|part| part.held.kind == ReservationKind::Hold);
+        let last = holds.map(|part| part.held.expires_at).max();
+        let last = last.or_else(|| parts.iter().map(|part| part.held.expires_at).max());
+        last.unwrap_or(self.reserved_at)
+    }
+}
+
 impl LeaseLookup {
     /// Interprets the transfers of the lease, oldest first. Every complete leaves its marker, which
     /// is no reservation, so a completed lease is recognised permanently.
@@ -148,38 +170,4 @@ fn reserved_at(created_at: Timestamp, reservations: &[Reservation]) -> Timestamp
     let last_moments =
         calendar.map(|held| Timestamp::from_unix_ms(held.expires_at.unix_ms().saturating_sub(1)));
     last_moments.fold(created_at, Timestamp::min)
-}
-
-impl Reservation {
-    /// Whether it is of the limit `key`, whatever the limit's kind is by now. `lasting` is the key's
-    /// account that lasts.
-    pub(super) fn is_of(&self, key: &LimitKey, lasting: impl FnOnce() -> AccountId) -> bool {
-        let account = match self.kind {
-            ReservationKind::Calendar => ids::period_account(key, self.expires_at),
-            ReservationKind::Reservation | ReservationKind::Hold => lasting(),
-        };
-        self.account == account
-    }
-
-    /// `None` if the row is another transfer of the lease.
-    fn from_row(row: &TransferRow) -> Option<Self> {
-        let RowKind::Pending { .. } = row.kind else {
-            return None;
-        };
-        if row.code != TransferCode::Reservation.number() {
-            return None;
-        }
-        let UserData { data_64, data_32, .. } = row.user_data;
-        let kind = ReservationKind::from_number(data_32)?;
-        Some(Self {
-            account: row.debit,
-            transfer: row.id,
-            amount: u64::try_from(row.amount).ok()?,
-            kind,
-            expires_at: match kind {
-                ReservationKind::Calendar => moment(data_64)?,
-                ReservationKind::Reservation | ReservationKind::Hold => row.expires_at()?,
-            },
-        })
-    }
 }

@@ -4,8 +4,8 @@ use ratelimiter::RenewNumber;
 use ratelimiter::clock::Timestamp;
 
 use super::codes::{ReservationKind, TransferCode, read_renewal_data};
-use super::lease::{Lease, Reservation};
 use super::periods::moment;
+use super::reservation::Reservation;
 use crate::ledger::{RowKind, TransferRow, UserData};
 
 /// Renews of a lease.
@@ -158,38 +158,7 @@ impl RenewedLease {
     }
 }
 
-impl Lease {
-    /// The number of its last renew.
-    pub(super) fn version(&self) -> Option<RenewNumber> {
-        self.renewed.as_ref().map(|renewed| renewed.last.number)
-    }
-
-    /// All that it has reserved and not given back, lapsed or not.
-    pub(super) fn parts(&self) -> Vec<Part> {
-        match &self.renewed {
-            Some(renewed) => renewed.parts.clone(),
-            None => first_parts(&self.reservations),
-        }
-    }
-
-    /// The parts of one limit that have not lapsed, the one that lapses first first.
-    pub(super) fn live_parts(&self, at: usize, now: Timestamp) -> Vec<Part> {
-        let mut parts = self.parts();
-        parts.retain(|part| part.at == at && part.is_live(now));
-        parts.sort_by_key(|part| part.held.expires_at);
-        parts
-    }
-
-    /// `REN-02`: until when it can be renewed.
-    pub(super) fn renewable_until(&self) -> Timestamp {
-        let parts = self.parts();
-        let holds = parts.iter().filter(|part| part.held.kind == ReservationKind::Hold);
-        let last = holds.map(|part| part.held.expires_at).max();
-        let last = last.or_else(|| parts.iter().map(|part| part.held.expires_at).max());
-        last.unwrap_or(self.reserved_at)
-    }
-}
-
-fn first_parts(reservations: &[Reservation]) -> Vec<Part> {
+/// The parts of a lease that was not renewed.
+pub(super) fn first_parts(reservations: &[Reservation]) -> Vec<Part> {
     reservations.iter().enumerate().map(|(at, held)| Part { at, held: *held }).collect()
 }

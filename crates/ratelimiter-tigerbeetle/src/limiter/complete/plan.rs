@@ -18,13 +18,12 @@ use ratelimiter::{
     Actuals, CompleteError, LeaseId, Limit, LimitKey, LimitKind, Overage, RenewNumber,
 };
 
-use super::renewed;
-
 use crate::ids::{self, TransferRole};
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::capacity::{Attempt, Version};
 use crate::limiter::codes::{ReservationKind, TransferCode, marker, period_data, user_data};
-use crate::limiter::lease::{Lease, Reservation};
+use crate::limiter::lease::Lease;
+use crate::limiter::reservation::Reservation;
 use crate::limiter::table::LimitTable;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,7 +82,7 @@ pub(super) enum ChainReply {
     Unexpected(TransferStatus),
 }
 
-/// Plans the end of a lease. All checks come first, so that a refused complete changes nothing.
+/// Plans the end of a lease that was not renewed. All checks come first, so that a refused complete changes nothing.
 /// Expired reservations stay as they are: there is nothing left to shrink or to grow; an excess of a
 /// period that has ended is an overage without room. `None` if all have expired.
 pub(super) fn plan(
@@ -92,9 +91,6 @@ pub(super) fn plan(
     now: Timestamp,
     table: &LimitTable,
 ) -> Result<Option<CompletePlan>, CompleteError> {
-    if let Some(renewed) = &lease.renewed {
-        return renewed::plan(lease, renewed, actuals, now, table);
-    }
     let is_live = |reservation: &Reservation| reservation.expires_at > now;
     if !lease.reservations.iter().any(is_live) {
         return Ok(None);

@@ -14,8 +14,9 @@ use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferSta
 use crate::limiter::capacity::{Attempt, Version};
 use crate::limiter::codes::{ReservationKind, TransferCode, period_data, renewal_data, user_data};
 use crate::limiter::complete::{already_done, end_marker_id, remaining_seconds, version_changed};
-use crate::limiter::lease::{Lease, Reservation};
+use crate::limiter::lease::Lease;
 use crate::limiter::renewed_lease::{Part, RenewOutcome, RenewRecord, RenewedLease};
+use crate::limiter::reservation::Reservation;
 use crate::limiter::table::{LimitTable, ResolvedRequirement};
 
 /// The most parts of what a lease has of one limit. When there are more, all of them are joined at the
