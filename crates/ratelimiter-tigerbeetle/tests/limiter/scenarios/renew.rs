@@ -61,6 +61,36 @@ pub async fn tb_18_a_server_completes_what_another_has_renewed<L: Ledger + Clone
     }
 }
 
+/// TB-18: a denied renew leaves a record, which changes nothing for a complete.
+pub async fn tb_18_a_server_completes_after_another_has_denied_a_renew<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    define(&on, &first).await;
+    let second = on.successor(&first).await;
+    for has_hold in [true, false] {
+        for (at, other) in [(&first, &second), (&second, &first)] {
+            let before = on.used(&first, "tokens").await;
+            let lease = match has_hold {
+                true => reserve(&on, &first, [("tokens", 40), ("slots", 1)]).await,
+                false => reserve(&on, &first, [("tokens", 40)]).await,
+            };
+            let full = reserve(&on, &first, [("tokens", 960 - before)]).await;
+            let denied = on.renew(&second, lease, 1, [("tokens", 41)]).await.unwrap();
+            assert!(!denied.is_renewed());
+            on.complete(&first, full, [("tokens", 0)]).await.unwrap();
+            on.complete(at, lease, [("tokens", 30)]).await.unwrap();
+            on.complete(other, lease, [("tokens", 9)]).await.unwrap();
+            assert_eq!(on.used(&first, "tokens").await, before + 30);
+            assert_eq!(on.used(&first, "slots").await, 0);
+            for at in [&first, &second] {
+                let again = on.renew(at, lease, 2, [("tokens", 1)]).await;
+                assert_eq!(again, Err(RenewError::LeaseEnded));
+            }
+        }
+    }
+}
+
 /// TB-18, REN-03: the record of a renew is in the ledger.
 pub async fn tb_18_numbers_are_the_same_at_every_server<L: Ledger + Clone>(on: TestContext<L>) {
     let first = on.limiter();
