@@ -162,3 +162,122 @@ impl RenewedLease {
 pub(super) fn first_parts(reservations: &[Reservation]) -> Vec<Part> {
     reservations.iter().enumerate().map(|(at, held)| Part { at, held: *held }).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::ids;
+    use crate::ledger::{TransferId, UserData};
+
+    const WINDOW: u64 = 60;
+
+    fn at(second: u64) -> Timestamp {
+        Timestamp::from_unix_nanos(second * 1_000_000_000)
+    }
+
+    fn id(number: u128) -> TransferId {
+        TransferId::new(number).unwrap()
+    }
+
+    /// Reservations of 10 units each, with the IDs 1 and 2.
+    fn reservations() -> [Reservation; 2] {
+        [1, 2].map(|number| Reservation {
+            account: ids::operator_account(),
+            transfer: id(number),
+            amount: 10,
+            kind: ReservationKind::Reservation,
+            expires_at: at(WINDOW),
+        })
+    }
+
+    fn row(number: u128, code: TransferCode, kind: RowKind, data: (u64, u32)) -> TransferRow {
+        TransferRow {
+            id: id(number),
+            debit: ids::operator_account(),
+            credit: ids::marker_account(),
+            amount: 7,
+            code: code.number(),
+            kind,
+            linked: true,
+            user_data: UserData { data_128: 1, data_64: data.0, data_32: data.1 },
+            timestamp: at(20),
+        }
+    }
+
+    fn record(number: u64, outcome: RenewOutcome) -> TransferRow {
+        let data = (number, outcome.number());
+        row(50 + u128::from(number), TransferCode::RenewRecord, RowKind::Posted, data)
+    }
+
+    fn void(number: u128, pending: u128) -> TransferRow {
+        let kind = RowKind::VoidPending { pending: id(pending) };
+        row(number, TransferCode::Reservation, kind, (0, 1))
+    }
+
+    /// Of the second limit.
+    fn renewal(number: u128, expires_at: u64) -> TransferRow {
+        let timeout_seconds = NonZeroU32::new(41);
+        let kind = RowKind::Pending { timeout_seconds, closes_debit_account: false };
+        row(number, TransferCode::Renewal, kind, (expires_at, 1 | 1 << 8))
+    }
+
+    fn parts(rows: &[TransferRow]) -> Option<Vec<(usize, u128, Timestamp)>> {
+        let renewed = RenewedLease::from_rows(&reservations(), rows)?;
+        let part = |part: &Part| (part.at, part.held.transfer.get(), part.held.expires_at);
+        Some(renewed.parts.iter().map(part).collect())
+    }
+
+    const DENIED: RenewOutcome = RenewOutcome::Denied { by: DeniedBy::NoRoom, at: 1 };
+
+    /// TB-18
+    #[test]
+    fn tb_18_a_renewed_lease_is_read_from_its_transfers() {
+        let first = [(0, 1, at(WINDOW)), (1, 2, at(WINDOW))];
+        let replaced = Some(vec![first[0], (1, 3, at(WINDOW))]);
+        let exact = at(WINDOW).unix_nanos();
+        let renewed = record(1, RenewOutcome::Renewed);
+        assert_eq!(parts(&[renewed]), Some(first.to_vec()));
+        assert_eq!(parts(&[record(1, DENIED)]), Some(first.to_vec()));
+        assert_eq!(parts(&[renewed, void(9, 2), renewal(3, exact)]), replaced);
+        let added = Some(vec![first[0], first[1], (1, 3, at(20 + 41))]);
+        assert_eq!(parts(&[renewed, renewal(3, 0)]), added);
+        let again = [renewed, void(9, 2), renewal(3, exact), record(2, DENIED)];
+        assert_eq!(parts(&again), replaced);
+    }
+
+    /// TB-16, TB-18
+    #[test]
+    fn tb_18_a_completed_lease_is_told_from_a_renewed_one() {
+        let end = row(9, TransferCode::Marker, RowKind::Posted, (0, 0));
+        let renewed = record(1, RenewOutcome::Renewed);
+        assert_eq!(parts(&[void(9, 1)]), None, "the void of a hold is a marker");
+        assert_eq!(parts(&[end]), None);
+        assert_eq!(parts(&[record(1, DENIED), void(9, 1)]), None, "a denied renew voids nothing");
+        assert_eq!(parts(&[renewed, end]), None);
+        assert_eq!(parts(&[renewed, void(9, 1), end, void(10, 2)]), None);
+    }
+
+    #[test]
+    fn parts_that_have_lapsed_are_joined_by_limit() {
+        let rows = [record(1, RenewOutcome::Renewed), renewal(3, at(30).unix_nanos())];
+        let mut renewed = RenewedLease::from_rows(&reservations(), &rows).unwrap();
+        renewed.join_lapsed(at(40));
+        assert_eq!(renewed.parts.len(), 3);
+        renewed.join_lapsed(at(WINDOW));
+        let amounts: Vec<_> = renewed.parts.iter().map(|part| part.held.amount).collect();
+        assert_eq!(amounts, [10, 17]);
+        assert_eq!(renewed.parts[1].held.expires_at, at(WINDOW));
+    }
+
+    #[test]
+    fn an_outcome_is_read_as_it_was_written() {
+        let denied = [DeniedBy::NoRoom, DeniedBy::Pause, DeniedBy::Decrease];
+        let denied = denied.map(|by| RenewOutcome::Denied { by, at: 31 });
+        for outcome in [RenewOutcome::Renewed].into_iter().chain(denied) {
+            assert_eq!(RenewOutcome::from_number(outcome.number()), Some(outcome));
+        }
+        assert_eq!(RenewOutcome::from_number(4), None);
+    }
+}
