@@ -51,6 +51,7 @@ use self::maintenance::DefinitionDrift;
 use self::observations::Counters;
 pub use self::observations::Observations;
 pub use self::options::LimiterOptions;
+pub use self::reserve::LOOK_EVERY;
 use self::reserve::PartSize;
 use self::table::LimitTable;
 use self::unanswered::unanswered;
@@ -213,7 +214,7 @@ impl<L> TigerBeetleLimiter<L> {
 impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let answer = self.reserve_one(request).await;
-        self.remember_job(request, &answer);
+        self.remember_job(request, answer.as_ref().ok());
         answer
     }
 
@@ -228,7 +229,7 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
     ) -> Vec<Result<Decision, ReserveError>> {
         let answers = self.reserve_many(requests).await;
         for (request, answer) in requests.iter().zip(&answers) {
-            self.remember_job(request, answer);
+            self.remember_job(request, answer.as_ref().ok());
         }
         answers
     }

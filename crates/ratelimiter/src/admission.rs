@@ -202,6 +202,20 @@ impl<W> Admission<W> {
         requirements.iter().find(holds_up).map(|requirement| &requirement.key)
     }
 
+    /// The limits that hold waiters up, sorted by key, and the smallest amount that one of these needs there.
+    pub fn scarce(&self) -> Vec<(LimitKey, u64)> {
+        let at_gates = self.rooms.at_gates();
+        let scarce = at_gates.map(|(gate, amount)| (self.gates.key(gate).clone(), amount));
+        let mut scarce: Vec<_> = scarce.collect();
+        scarce.sort_unstable();
+        scarce
+    }
+
+    /// True if a limit holds waiters up.
+    pub fn has_scarce(&self) -> bool {
+        self.rooms.at_gates().next().is_some()
+    }
+
     /// All limits may have got room back, so all gates open.
     pub fn released_all(&mut self) {
         for gate in self.gates.release_all() {

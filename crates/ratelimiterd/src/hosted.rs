@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::time::Duration;
 
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, DefineError, LeasePage, LeasesError, Limit, LimitKey,
-    LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit, ReserveError,
-    ReserveRequest, StateError,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, Denial, LeasePage, LeasesError,
+    Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit,
+    ReserveError, ReserveRequest, StateError, Unanswered,
 };
 
 use crate::runtime::Runtime;
@@ -54,6 +55,36 @@ pub trait HostedBackend: Backend + 'static {
         _turn: Turn<'_>,
     ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
         async { self.reserve(request).await.map(TurnAnswer::last) }
+    }
+
+    /// A request that waited ends without having been admitted, perhaps because its caller went away. Called for a shared backend: it
+    /// makes sure that no attempt for the lease is admitted later, here or elsewhere. Returns this denial, unless the lease was decided
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As for a reserve.
+    fn give_up(
+        &self,
+        _request: &ReserveRequest,
+        denial: Denial,
+    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send {
+        async { Ok(Decision::Denied(denial)) }
+    }
+
+    /// How often a server looks for room that others have freed; by default never, since there are no others.
+    fn looks_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Those of the limits that may have room for these amounts, at one look for all of them. By default none.
+    ///
+    /// # Errors
+    /// The backend gave no answer.
+    fn limits_with_room(
+        &self,
+        _amounts: &[(LimitKey, u64)],
+    ) -> impl Future<Output = Result<Vec<LimitKey>, Unanswered>> + Send {
+        async { Ok(Vec::new()) }
     }
 
     /// As [`complete`](ratelimiter::Limiter::complete); returns the limits that may have room again. By default none.

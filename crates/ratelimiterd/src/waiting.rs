@@ -72,6 +72,11 @@ struct State<B: HostedBackend> {
     deadlines: BTreeSet<(Timestamp, WaiterId, CallerNumber)>,
     /// Callers so far.
     callers: u64,
+    /// Waiters of a shared backend that have left without an answer of it.
+    leaving: Vec<Waiter<B>>,
+    /// When the next look for room is due, on a shared backend.
+    look_at: Timestamp,
+    is_looking: bool,
     /// Leases that were allowed, and whose callers have not read that.
     unread: HashMap<LeaseId, Unread>,
     is_shut_down: bool,
@@ -126,6 +131,9 @@ impl<B: HostedBackend> Waiting<B> {
             by_lease: HashMap::new(),
             deadlines: BTreeSet::new(),
             callers: 0,
+            leaving: Vec::new(),
+            look_at: clock.now(),
+            is_looking: false,
             unread: HashMap::new(),
             is_shut_down: false,
         };
@@ -155,6 +163,10 @@ impl<B: HostedBackend> Waiting<B> {
         state.is_shut_down = true;
         for (_, waiter) in state.admission.remove_all() {
             self.waiters.forget(&mut state, &waiter.work);
+            if self.waiters.backend.is_shared() {
+                self.waiters.leave_later(&mut state, waiter.work);
+                continue;
+            }
             let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
             waiter.work.answer(&denied, None);
         }
@@ -386,11 +398,12 @@ impl<B: HostedBackend> Waiters<B> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let Some(id) = state.by_lease.get(&lease).copied() else { return };
-        if let Removed::Waiting(waiter) = state.admission.remove(id) {
+        if let Removed::Waiting(mut waiter) = state.admission.remove(id) {
             self.forget(state, &waiter.work);
-            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
-            waiter.work.answer(&denied, None);
-            self.changed.notify_one();
+            for caller in std::mem::take(&mut waiter.work.callers) {
+                caller.deny(&waiter.work.denial);
+            }
+            self.leave_later(state, waiter.work);
             return;
         }
         // It asks: without callers, what it gets is returned.
@@ -400,6 +413,14 @@ impl<B: HostedBackend> Waiters<B> {
             let denial = state.waiter(id).denial.clone();
             caller.deny(&denial);
         }
+    }
+
+    /// The driver ends a waiter that has left the admission: a shared backend must not admit it any more.
+    fn leave_later(&self, state: &mut State<B>, waiter: Waiter<B>) {
+        if self.backend.is_shared() {
+            state.leaving.push(waiter);
+        }
+        self.changed.notify_one();
     }
 
     /// The waiter has left the admission.
@@ -424,6 +445,7 @@ impl<B: HostedBackend> Waiters<B> {
         state.admission = Admission::new(usize::MAX, STARVING_AFTER);
         state.by_lease.clear();
         state.deadlines.clear();
+        state.is_looking = false;
         self.count.store(state.unread.len(), Ordering::SeqCst);
     }
 }
@@ -506,7 +528,7 @@ impl<B: HostedBackend> Drop for WaitingCaller<B> {
         // One that asks ends with its answer.
         if is_last && let Removed::Waiting(waiter) = state.admission.remove(id) {
             self.waiters.forget(state, &waiter.work);
-            self.waiters.changed.notify_one();
+            self.waiters.leave_later(state, waiter.work);
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum TransferCode {
     Forgiveness = 8,
     /// Announces a period of a calendar limit.
     Announcement = 9,
+    /// Moves nothing: whoever creates it decides whether a lease that waits is admitted.
+    Gate = 10,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +83,13 @@ impl TransferCode {
 pub(super) fn marker(id: TransferId) -> Transfer {
     let (operator, markers) = (ids::operator_account(), ids::marker_account());
     Transfer::posted(id, TransferCode::Marker.movement(operator, markers, 0))
+}
+
+/// The gate of a lease (`TB-17`).
+pub(super) fn gate(lease: LeaseId) -> Transfer {
+    let (operator, markers) = (ids::operator_account(), ids::marker_account());
+    let movement = TransferCode::Gate.movement(operator, markers, 0);
+    Transfer::posted(ids::gate(lease), movement).with_user_data(user_data(lease, None))
 }
 
 impl AccountCode {

@@ -4,13 +4,16 @@
 
 mod plan;
 
-use ratelimiter::{Actuals, CompleteError, CompleteRequest, LeaseId, REQUIREMENTS_MAX, Unanswered};
+use ratelimiter::{
+    Actuals, CompleteError, CompleteRequest, LeaseId, LimitKey, REQUIREMENTS_MAX, Unanswered,
+};
 use tokio::sync::OwnedMutexGuard;
 
 use self::plan::{ChainReply, CompletePlan};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
-use super::lease::{Lease, LeaseLookup};
+use super::codes::ReservationKind;
+use super::lease::{Lease, LeaseLookup, Reservation};
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{AccountId, Ledger, TransferStatus};
 
@@ -49,20 +52,60 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         id: LeaseId,
         actuals: &Actuals,
     ) -> Result<LeaseEnd, CompleteError> {
-        let Some(lease) = self.open_lease(id).await? else {
-            return Ok(LeaseEnd::Before);
+        match self.open_lease(id).await? {
+            Some(lease) => self.end_open_lease(&lease, actuals).await,
+            None => Ok(LeaseEnd::Before),
+        }
+    }
+
+    /// As a complete; returns the limits that have room again by it.
+    ///
+    /// # Errors
+    /// As for [`Limiter::complete`](ratelimiter::Limiter::complete).
+    pub async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        let Some(lease) = self.open_lease(request.lease).await? else {
+            return Ok(Vec::new());
         };
+        match self.end_open_lease(&lease, &request.actuals).await? {
+            LeaseEnd::Now => Ok(self.freed_by(&lease, &request.actuals)),
+            LeaseEnd::Before => Ok(Vec::new()),
+        }
+    }
+
+    async fn end_open_lease(
+        &self,
+        lease: &Lease,
+        actuals: &Actuals,
+    ) -> Result<LeaseEnd, CompleteError> {
         let plan = {
             let now = self.cluster_now();
-            plan::plan(&lease, actuals, now, &self.read_table())?
+            plan::plan(lease, actuals, now, &self.read_table())?
         };
         let end = match plan {
             Some(plan) => self.end(plan).await?,
             None => LeaseEnd::Before,
         };
-        self.cache.remove(id);
-        self.record_use_of_instances(&lease);
+        self.cache.remove(lease.id);
+        self.record_use_of_instances(lease);
         Ok(end)
+    }
+
+    /// The limits of which a completed lease gave something back.
+    fn freed_by(&self, lease: &Lease, actuals: &Actuals) -> Vec<LimitKey> {
+        let table = self.read_table();
+        let is_freed = |held: &Reservation, key: &LimitKey| {
+            let actual = actuals.iter().find(|actual| actual.key == *key);
+            held.kind == ReservationKind::Hold
+                || actual.is_some_and(|actual| actual.amount < held.amount)
+        };
+        let freed = lease.reservations.iter().filter_map(|held| {
+            let key = table.key_of(held.account)?;
+            is_freed(held, key).then(|| key.clone())
+        });
+        freed.collect()
     }
 
     /// The lease, unless it is unknown or was completed.
@@ -72,7 +115,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         match self.look_up_lease(id).await? {
             LeaseLookup::Open(lease) => Ok(Some(*lease)),
-            LeaseLookup::Completed | LeaseLookup::Unknown => Ok(None),
+            LeaseLookup::Completed | LeaseLookup::Denied | LeaseLookup::Unknown => Ok(None),
         }
     }
 

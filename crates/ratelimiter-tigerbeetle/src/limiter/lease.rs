@@ -11,7 +11,7 @@ use crate::ids;
 use crate::ledger::{AccountId, RowKind, TransferId, TransferRow, UserData};
 
 /// At least the number of transfers of one lease: its reservations, a void and a new reservation
-/// for each, and a marker.
+/// for each, a gate and a marker.
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 /// More than an open lease usually has. The first query asks for this many: a message to the
 /// cluster carries as many queries as there is room for their rows.
@@ -46,6 +46,8 @@ pub(super) struct Reservation {
 pub(super) enum LeaseLookup {
     /// It was never allowed.
     Unknown,
+    /// It was denied for good: its gate is closed, and it has nothing.
+    Denied,
     /// It was completed.
     Completed,
     /// It was allowed and not completed; its reservations may have expired.
@@ -107,7 +109,7 @@ impl LeaseLookup {
     /// is no reservation, so a completed lease is recognised permanently.
     pub(super) fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
         let mut reservations = SmallVec::new();
-        for row in rows {
+        for row in rows.iter().filter(|row| !is_gate(row)) {
             let Some(reservation) = Reservation::from_row(row) else {
                 return Self::Completed;
             };
@@ -117,7 +119,8 @@ impl LeaseLookup {
             Some(reserved_at) => {
                 Self::Open(Box::new(Lease { id, reserved_at, job: None, reservations }))
             }
-            None => Self::Unknown,
+            None if rows.is_empty() => Self::Unknown,
+            None => Self::Denied,
         }
     }
 }
@@ -125,8 +128,15 @@ impl LeaseLookup {
 /// When a lease was reserved, by its transfers, oldest first, those of its end included; `None` if
 /// it was never allowed.
 pub(super) fn reserved_at_of(rows: &[TransferRow]) -> Option<Timestamp> {
-    let reservations: SmallVec<[_; 4]> = rows.iter().map_while(Reservation::from_row).collect();
-    rows.first().map(|first| reserved_at(first.timestamp, &reservations))
+    let mut rows = rows.iter().filter(|row| !is_gate(row)).peekable();
+    let created_at = rows.peek()?.timestamp;
+    let reservations: SmallVec<[_; 4]> = rows.map_while(Reservation::from_row).collect();
+    Some(reserved_at(created_at, &reservations))
+}
+
+/// Whether a transfer of a lease is its gate, which reserves nothing (`TB-17`).
+fn is_gate(row: &TransferRow) -> bool {
+    row.code == TransferCode::Gate.number()
 }
 
 /// When a lease was reserved whose first transfer was created at `created_at`.

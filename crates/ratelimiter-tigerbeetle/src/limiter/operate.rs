@@ -3,8 +3,7 @@
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, CompleteError, Decision, FirstLeases, ForgiveError, HeldAmount, LeaseId, LeasePage,
-    LeasePosition, LeasesError, LimitKey, OpenLease, ReleaseError, ReserveError, ReserveRequest,
-    Unanswered,
+    LeasePosition, LeasesError, LimitKey, OpenLease, ReleaseError, ReserveRequest, Unanswered,
 };
 
 use super::TigerBeetleLimiter;
@@ -125,12 +124,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// Remembers the job ID of a lease that was allowed, if it has one: the ledger has no room for it.
-    pub(super) fn remember_job(
-        &self,
-        request: &ReserveRequest,
-        answer: &Result<Decision, ReserveError>,
-    ) {
-        if let (Some(job), Ok(Decision::Allowed { .. })) = (&request.job, answer) {
+    pub(super) fn remember_job(&self, request: &ReserveRequest, decision: Option<&Decision>) {
+        if let (Some(job), Some(Decision::Allowed { .. })) = (&request.job, decision) {
             self.cache.set_job(request.lease, job);
         }
     }

@@ -3,16 +3,19 @@
 mod batch;
 mod chain;
 mod shadow;
+mod turns;
 
 use std::time::Duration;
 
 use futures::future::try_join;
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
     Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest, Unanswered,
 };
 
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
+pub use self::turns::LOOK_EVERY;
 use super::TigerBeetleLimiter;
 use super::due_instances::{InstanceClaim, first_error};
 use super::lease::{Lease, LeaseLookup};
@@ -38,7 +41,7 @@ pub(super) enum ReservePlan {
     /// Templates match some of these keys, and their limits are not ready: make them, and plan again.
     MakeInstances(Vec<ResolvedRequirement>),
     /// This is the answer.
-    Answered(Result<Decision, ReserveError>),
+    Answered(Result<TurnAnswer, ReserveError>),
     /// The definitions deny a new lease, so only an existing one can be allowed (`RES-06`).
     DeniedByDefinition {
         requirements: Vec<ResolvedRequirement>,
@@ -68,8 +71,21 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         request: &ReserveRequest,
     ) -> Result<Decision, ReserveError> {
+        Ok(self.reserve_first(request, Turn::default()).await?.decision)
+    }
+
+    /// The first attempt of a lease.
+    async fn reserve_first(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
         let lease = request.lease;
-        match self.plan_in_course(request).await? {
+        let plan = match turn.behind {
+            Some(key) => self.plan_behind(request, key)?,
+            None => self.plan_in_course(request, turn).await?,
+        };
+        match plan {
             ReservePlan::SendChain(requirements) => {
                 let mut item = WorkItem::new();
                 chain::push(&mut item, lease, &requirements);
@@ -82,25 +98,41 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 };
                 self.interpret_reply(request, &requirements, reply).await
             }
-            ReservePlan::Replay(requirements) => self.replay(lease, &requirements).await,
+            ReservePlan::Replay(requirements) => {
+                self.replay(lease, &requirements).await.map(TurnAnswer::last)
+            }
             ReservePlan::Answered(answer) => answer,
             ReservePlan::BeginPeriods(_) | ReservePlan::MakeInstances(_) => {
                 unreachable!("they have begun, and were made")
             }
             ReservePlan::DeniedByDefinition { requirements, otherwise } => {
-                self.find_existing_lease(lease, &requirements).await.unwrap_or(otherwise)
+                let is_burned = turns::burns(&otherwise, turn);
+                let probe = match is_burned {
+                    true => chain::burn(lease, &requirements),
+                    false => chain::probe(lease, &requirements),
+                };
+                let existing = self.find_existing_lease(lease, &requirements, probe).await;
+                existing.unwrap_or_else(|| {
+                    let may_ask_again = is_burned && turn.attempt.is_some();
+                    let ask_again_after = may_ask_again.then_some(self.options.hints.decreasing);
+                    Ok(TurnAnswer { decision: otherwise?, ask_again_after })
+                })
             }
         }
     }
 
     /// As [`plan_reserve`](Self::plan_reserve), after the instances that are needed were made and the
     /// periods have begun.
-    async fn plan_in_course(&self, request: &ReserveRequest) -> Result<ReservePlan, ReserveError> {
+    async fn plan_in_course(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<ReservePlan, ReserveError> {
         for _ in 0..PLANS_MAX {
             match self.plan_reserve(request)? {
                 ReservePlan::BeginPeriods(keys) => self.begin_periods(keys).await?,
                 ReservePlan::MakeInstances(requirements) => {
-                    match self.needed_instances(request, requirements).await? {
+                    match self.needed_instances(request, requirements, turn).await? {
                         NeededInstances::Check(claim) => {
                             first_error(self.check_instances(&claim.keys).await)?;
                         }
@@ -123,7 +155,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         lease: LeaseId,
         requirements: &[ResolvedRequirement],
-    ) -> Result<Option<Result<Decision, ReserveError>>, Unanswered> {
+        turn: Turn<'_>,
+    ) -> Result<Option<Result<TurnAnswer, ReserveError>>, Unanswered> {
         let now = self.cluster_now();
         let is_ready = |need: &&ResolvedRequirement| {
             need.limit.is_made() && !need.limit.account.has_ended(now)
@@ -133,11 +166,21 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             return Ok(None);
         }
         ready.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
+        if turns::number(turn).is_some() {
+            return Ok(self.deny_scarce(&ready).await?.map(Ok));
+        }
         let trial = chain::trial(lease, &ready);
         let results = self.ledger.create_transfers(trial).await.map_err(unanswered)?;
         Ok(match chain::read_trial(&results) {
             None => None,
-            Some(Refusal::Known) => Some(self.replay(lease, requirements).await),
+            Some(Refusal::Known) => {
+                Some(self.replay(lease, requirements).await.map(TurnAnswer::last))
+            }
+            Some(Refusal::DeniedBefore { at }) => {
+                let is_it = |need: &ResolvedRequirement| need.limit.key() == ready[at].limit.key();
+                let at = requirements.iter().position(is_it).expect("it is one of them");
+                Some(self.deny_for_good(lease, requirements, at).await.map(TurnAnswer::last))
+            }
             Some(refusal) => Some(self.refuse(refusal, lease, &ready).await),
         })
     }
@@ -204,9 +247,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
         reply: ChainReply<'_>,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
         match chain::read(reply.results) {
-            Ok(()) => Ok(self.allow(request, requirements, reply)),
+            Ok(()) => Ok(TurnAnswer::last(self.allow(request, requirements, reply))),
             Err(refusal) => self.refuse(refusal, request.lease, requirements).await,
         }
     }
@@ -217,15 +260,24 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         refusal: Refusal,
         lease: LeaseId,
         requirements: &[ResolvedRequirement],
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
         match refusal {
             Refusal::NoRoom { at } => {
                 let streak = requirements[at].limit.counts.record_denial();
-                Ok(self.deny(&requirements[at], streak))
+                let ask_again_after = Some(self.room_after([&requirements[at]]));
+                Ok(TurnAnswer { decision: self.deny(&requirements[at], streak), ask_again_after })
             }
-            Refusal::DeniedBefore { at } => Ok(self.deny_again(&requirements[at])),
-            Refusal::Decreasing { at } => Ok(self.deny_decreasing(&requirements[at])),
-            Refusal::Known => self.replay(lease, requirements).await,
+            Refusal::DeniedBefore { at } => {
+                self.deny_for_good(lease, requirements, at).await.map(TurnAnswer::last)
+            }
+            Refusal::Decreasing { at } => {
+                let ask_again_after = Some(self.options.hints.decreasing);
+                Ok(TurnAnswer {
+                    decision: self.deny_decreasing(&requirements[at]),
+                    ask_again_after,
+                })
+            }
+            Refusal::Known => self.replay(lease, requirements).await.map(TurnAnswer::last),
             Refusal::Unexpected(status) => {
                 let reason = unexpected_status("reserve", status);
                 tracing::error!(%lease, ?status, "tigerbeetle refused a reserve unexpectedly");
@@ -290,40 +342,48 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 self.cache.remove(lease);
                 Some(Err(ReserveError::LeaseEnded))
             }
+            LeaseLookup::Denied => Some(Ok(self.deny_again(&requirements[0]))),
             LeaseLookup::Unknown => None,
         }
     }
 
     /// A lease that was allowed or denied before, perhaps at another server, gets the same answer
     /// even if its limits have changed since (`RES-06`). An allowed lease has transfers; a denied
-    /// one has only burned an ID. Neither check changes anything. `None` if the lease is unknown.
+    /// one has burned an ID, and may have a gate. Neither check changes anything, unless the probe
+    /// burns an ID. `None` if the lease is unknown.
     async fn find_existing_lease(
         &self,
         lease: LeaseId,
         requirements: &[ResolvedRequirement],
-    ) -> Option<Result<Decision, ReserveError>> {
-        let probe = async {
-            let probed = self.ledger.create_transfers(chain::probe(lease, requirements)).await;
-            probed.map_err(unanswered)
-        };
+        probe: WorkItem,
+    ) -> Option<Result<TurnAnswer, ReserveError>> {
+        let probe = async { self.ledger.create_transfers(probe).await.map_err(unanswered) };
         let (lookup, probed) = match try_join(self.look_up_lease(lease), probe).await {
             Ok(seen) => seen,
             Err(unanswered) => return Some(Err(unanswered.into())),
         };
         if let Some(answer) = self.reply_from_lease(lease, requirements, lookup) {
-            return Some(answer);
+            return Some(answer.map(TurnAnswer::last));
         }
         Some(self.refuse(chain::read_probe(&probed)?, lease, requirements).await)
     }
 
     fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {
+        no_room(requirement, self.hint(requirement, streak))
+    }
+
+    /// The backoff after so many denials in a row; at most until the period ends.
+    fn hint(&self, requirement: &ResolvedRequirement, streak: u32) -> Duration {
         let kind = requirement.limit.registered.limit.kind;
         let backoff = self.options.hints.delay(kind, streak, self.random_f64());
-        let reset_after = requirement.limit.account.ends_at.map(|ends_at| {
-            let reset_after = ends_at.since(self.cluster_now());
-            reset_after.max(AT_ONCE)
-        });
-        no_room(requirement, reset_after.map_or(backoff, |reset_after| backoff.min(reset_after)))
+        let reset_after = self.reset_after(requirement);
+        reset_after.map_or(backoff, |reset_after| backoff.min(reset_after))
+    }
+
+    /// When the period of a calendar limit ends.
+    fn reset_after(&self, requirement: &ResolvedRequirement) -> Option<Duration> {
+        let ends_at = requirement.limit.account.ends_at?;
+        Some(ends_at.since(self.cluster_now()).max(AT_ONCE))
     }
 
     /// Denied before: the hint uses the key's current streak of denials, if there is one.

@@ -10,7 +10,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt, poll};
 use ratelimiter::admission::{Removed, Turn, TurnAnswer, WaiterId};
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Decision, Denial, ReserveError, ReserveRequest};
+use ratelimiter::{Decision, Denial, LimitKey, ReserveError, ReserveRequest, Unanswered};
 use tokio_util::sync::CancellationToken;
 
 use super::{Answer, State, UnreadAllow, Waiter, Waiters, interrupted};
@@ -24,6 +24,8 @@ enum Done<B: HostedBackend> {
     Asked(WaiterId, Result<TurnAnswer, ReserveError>),
     /// It got the ordinary answer for one that has left.
     Ended(Box<Waiter<B>>, Answer),
+    /// It looked for room, and these limits may have some.
+    Looked(Vec<LimitKey>),
 }
 
 /// How many waiters ask in a row before other tasks run.
@@ -72,11 +74,15 @@ async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationTok
 }
 
 impl<B: HostedBackend> Waiters<B> {
-    /// The next thing to ask the backend, for a waiter whose time is over or whose turn has come.
+    /// The next thing to ask the backend: for a waiter that has left, whose time is over or whose turn has come, or whether the limits
+    /// that hold waiters up have room.
     fn next_ask(self: &Arc<Self>) -> Option<BoxFuture<'static, Done<B>>> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
+        if let Some(waiter) = state.leaving.pop() {
+            return Some(self.end(waiter));
+        }
         while let Some((deadline, id, number)) = state.deadlines.first().copied()
             && deadline <= now
         {
@@ -88,9 +94,27 @@ impl<B: HostedBackend> Waiters<B> {
                 return Some(ended);
             }
         }
-        let id = state.admission.next(now)?;
-        let waiter = state.admission.get(id).expect("it asks");
-        Some(self.ask(id, Arc::clone(&waiter.work.request), waiter.attempts))
+        if let Some(id) = state.admission.next(now) {
+            let waiter = state.admission.get(id).expect("it asks");
+            return Some(self.ask(id, Arc::clone(&waiter.work.request), waiter.attempts));
+        }
+        self.look(state, now)
+    }
+
+    /// `WAIT-06`: a look at all limits that hold waiters up, if one is due.
+    fn look(&self, state: &mut State<B>, now: Timestamp) -> Option<BoxFuture<'static, Done<B>>> {
+        let every = self.backend.looks_every()?;
+        if state.is_looking || state.look_at > now || !state.admission.has_scarce() {
+            return None;
+        }
+        state.is_looking = true;
+        state.look_at = now.after(every);
+        let (backend, scarce) = (Arc::clone(&self.backend), state.admission.scarce());
+        Some(Box::pin(async move {
+            let looked = AssertUnwindSafe(backend.limits_with_room(&scarce)).catch_unwind().await;
+            // Without an answer, the next look may have one.
+            Done::Looked(looked.ok().and_then(Result::ok).unwrap_or_default())
+        }))
     }
 
     /// When to look again if nothing happens before.
@@ -98,7 +122,9 @@ impl<B: HostedBackend> Waiters<B> {
         let state = self.lock();
         let due = state.admission.wake_at();
         let deadline = state.deadlines.first().map(|(deadline, ..)| *deadline);
-        due.into_iter().chain(deadline).min()
+        let looks = self.backend.looks_every().is_some() && !state.is_looking;
+        let look = (looks && state.admission.has_scarce()).then_some(state.look_at);
+        due.into_iter().chain(deadline).chain(look).min()
     }
 
     /// The time of a caller is over. With the last one the waiter leaves.
@@ -137,7 +163,10 @@ impl<B: HostedBackend> Waiters<B> {
     fn end(self: &Arc<Self>, waiter: Waiter<B>) -> BoxFuture<'static, Done<B>> {
         let waiters = Arc::clone(self);
         Box::pin(async move {
-            let answer = waiters.reserve_at_once(&waiter.request).await;
+            let answer = match waiters.backend.is_shared() {
+                true => waiters.backend.give_up(&waiter.request, waiter.denial.clone()).await,
+                false => waiters.reserve_at_once(&waiter.request).await,
+            };
             Done::Ended(Box::new(waiter), answer)
         })
     }
@@ -149,6 +178,20 @@ impl<B: HostedBackend> Waiters<B> {
                 Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(after) }),
             ) => {
                 work.extend(self.denied(id, denial, after));
+                return;
+            }
+            // An attempt may still be admitted, once: the next one, or giving up, finds out.
+            Done::Asked(id, Err(ReserveError::Unanswered(Unanswered { retry_after, .. })))
+                if self.backend.is_shared() =>
+            {
+                let denial = self.lock().waiter(id).denial.clone();
+                work.extend(self.denied(id, denial, retry_after));
+                return;
+            }
+            Done::Looked(with_room) => {
+                let mut state = self.lock();
+                state.is_looking = false;
+                state.admission.released(&with_room);
                 return;
             }
             Done::Asked(id, answer) => {
@@ -186,7 +229,8 @@ impl<B: HostedBackend> Waiters<B> {
             waiter.callers = ended;
             let waiter = state.admission.give_up(id);
             self.forget(state, &waiter.work);
-            return (!waiter.work.callers.is_empty()).then(|| self.end(waiter.work));
+            let is_ended = self.backend.is_shared() || !waiter.work.callers.is_empty();
+            return is_ended.then(|| self.end(waiter.work));
         }
         for caller in ended {
             caller.deny(&denial);

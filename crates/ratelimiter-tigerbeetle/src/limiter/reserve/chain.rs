@@ -7,7 +7,7 @@ use ratelimiter::{LeaseId, LimitKind};
 use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::cluster_time::{always_refused, id_probe};
-use crate::limiter::codes::{ReservationKind, TransferCode, period_data, user_data};
+use crate::limiter::codes::{ReservationKind, TransferCode, gate, period_data, user_data};
 use crate::limiter::table::ResolvedRequirement;
 
 /// Why a chain reserved nothing (`TB-05`).
@@ -29,9 +29,28 @@ pub(super) enum Refusal {
 pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[ResolvedRequirement]) {
     let sorted = requirements.is_sorted_by(|a, b| a.limit.key() < b.limit.key());
     assert!(sorted, "a replay in another order must make the same chain");
-    let operator = ids::operator_account();
     let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
-    let reservation = |requirement: &ResolvedRequirement| {
+    item.push_chain(reservations(&transfers, lease, requirements));
+}
+
+/// The chain of an attempt that is not the first: the gate, then the reservations (`TB-17`).
+pub(super) fn attempt(
+    number: NonZeroU32,
+    lease: LeaseId,
+    requirements: &[ResolvedRequirement],
+) -> WorkItem {
+    let transfers = LeaseTransfers::at(number, lease);
+    let reservations = reservations(&transfers, lease, requirements);
+    WorkItem::new().with_chain([gate(lease)].into_iter().chain(reservations))
+}
+
+fn reservations<'a>(
+    transfers: &'a LeaseTransfers,
+    lease: LeaseId,
+    requirements: &'a [ResolvedRequirement],
+) -> impl Iterator<Item = Transfer> + 'a {
+    let operator = ids::operator_account();
+    requirements.iter().map(move |requirement| {
         let kind = requirement.limit.registered.limit.kind;
         let (account, amount) = (requirement.limit.account, requirement.amount.into());
         let movement = TransferCode::Reservation.movement(account.id, operator, amount);
@@ -43,8 +62,7 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[Resolved
             None => Transfer::pending(id, movement, lifetime(kind))
                 .with_user_data(user_data(lease, Some(ReservationKind::of(kind)))),
         }
-    };
-    item.push_chain(requirements.iter().map(reservation));
+    })
 }
 
 /// The chain of a lease that fails in any case, so that it reserves nothing: it tells whether there is
@@ -76,8 +94,19 @@ pub(super) fn probe(lease: LeaseId, requirements: &[ResolvedRequirement]) -> Wor
     item
 }
 
-/// Interprets the reply to a probe; `None` if this lease was neither allowed nor denied with these
-/// limits.
+/// As a probe, and burns the first ID: the lease's first chain is never admitted from then on. The
+/// transfer that it voids is never created.
+pub(super) fn burn(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
+    let probe = probe(lease, requirements);
+    let mut probes = probe.events().iter().map(|event| event.transfer);
+    let first = probes.next().expect("a reserve has at least one requirement");
+    let mut item = WorkItem::new().with(Transfer::void(first.id, ids::never_created(lease)));
+    probes.for_each(|probe| item.push(probe));
+    item
+}
+
+/// Interprets the reply to a probe or burn; `None` if this lease was neither allowed nor denied
+/// before with these limits.
 pub(super) fn read_probe(results: &[TransferResult]) -> Option<Refusal> {
     let mut seen = None;
     for (at, TransferResult { status, .. }) in results.iter().enumerate() {
@@ -86,7 +115,10 @@ pub(super) fn read_probe(results: &[TransferResult]) -> Option<Refusal> {
         }
         if *status == TransferStatus::IdAlreadyFailed {
             seen = seen.or(Some(Refusal::DeniedBefore { at }));
-        } else if *status != TransferStatus::AccountsMustBeDifferent {
+        } else if !matches!(
+            status,
+            TransferStatus::AccountsMustBeDifferent | TransferStatus::PendingTransferNotFound
+        ) {
             return Some(Refusal::Unexpected(*status));
         }
     }
@@ -156,6 +188,7 @@ mod tests {
             (vec![FREE, S::IdAlreadyFailed, FREE], Some(Refusal::DeniedBefore { at: 1 })),
             (vec![S::ExistsWithDifferentFlags, S::Exists], Some(Refusal::Known)),
             (vec![S::IdAlreadyFailed, S::ExistsWithDifferentFlags], Some(Refusal::Known)),
+            (vec![S::PendingTransferNotFound, FREE], None),
             (vec![FREE, S::Other(99)], Some(Refusal::Unexpected(S::Other(99)))),
         ] {
             let result = |&status: &TransferStatus| TransferResult { status, timestamp };
