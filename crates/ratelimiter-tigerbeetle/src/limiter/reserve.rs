@@ -362,10 +362,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             Ok(seen) => seen,
             Err(unanswered) => return Some(Err(unanswered.into())),
         };
+        let probed = chain::read_probe(&probed);
+        if let (LeaseLookup::Denied, Some(Refusal::DeniedBefore { at })) = (&lookup, probed) {
+            return Some(Ok(TurnAnswer::last(self.deny_again(&requirements[at]))));
+        }
         if let Some(answer) = self.reply_from_lease(lease, requirements, lookup) {
             return Some(answer.map(TurnAnswer::last));
         }
-        Some(self.refuse(chain::read_probe(&probed)?, lease, requirements).await)
+        Some(self.refuse(probed?, lease, requirements).await)
     }
 
     fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {

@@ -8,7 +8,7 @@ use tigerbeetle_model::ModelLedger;
 use crate::context::{TestContext, run};
 use crate::recording_ledger::RecordingLedger;
 use crate::scenarios::{
-    anywhere, calendar, capacity, complete, once, operate, replay, shadow, start, templates,
+    anywhere, calendar, capacity, complete, once, operate, replay, shadow, start, templates, wait,
 };
 
 /// A context on a new model.

@@ -17,7 +17,7 @@ use testkit::tigerbeetle::{Fixture, suite};
 use crate::context::{TestContext, run};
 use crate::fixture::OnLedger;
 use crate::scenarios::{
-    anywhere, calendar, capacity, complete, once, operate, replay, shadow, start, templates,
+    anywhere, calendar, capacity, complete, once, operate, replay, shadow, start, templates, wait,
 };
 
 mod context;

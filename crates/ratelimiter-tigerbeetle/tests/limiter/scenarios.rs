@@ -12,6 +12,7 @@ pub mod replay;
 pub mod shadow;
 pub mod start;
 pub mod templates;
+pub mod wait;
 
 /// Passes the table of scenarios to a macro that makes tests of them.
 macro_rules! all {
@@ -72,6 +73,15 @@ macro_rules! all {
             templates::tb_21_a_template_of_another_kind_counts_what_is_reserved,
             templates::tb_21_servers_share_the_period_of_a_calendar_instance,
             templates::tb_21_a_template_in_shadow_mode_is_enforced_by_a_decrease,
+            wait::tb_17_a_lease_of_a_later_attempt_is_known_everywhere,
+            wait::tb_17_giving_up_denies_a_lease_for_good,
+            wait::tb_17_giving_up_too_late_returns_the_allow,
+            wait::tb_17_a_repeat_elsewhere_ends_a_wait,
+            wait::tb_17_two_servers_that_wait_for_one_lease_admit_it_once,
+            wait::tb_17_a_pause_and_a_decrease_are_waited_for,
+            wait::tb_17_calendar_shadow_and_template_limits_are_waited_for,
+            wait::tb_17_whoever_comes_behind_others_is_denied_and_a_known_lease_is_not,
+            wait::tb_17_a_look_finds_the_limits_with_room,
         }
     };
 }
