@@ -52,7 +52,7 @@ use self::observations::Counters;
 pub use self::observations::Observations;
 pub use self::options::LimiterOptions;
 pub use self::reserve::LOOK_EVERY;
-use self::reserve::PartSize;
+use self::reserve::{PartSize, UnansweredAttempts};
 use self::table::LimitTable;
 use self::unanswered::unanswered;
 use crate::ledger::{Ledger, TransferQuery, TransferRow};
@@ -70,6 +70,7 @@ pub struct TigerBeetleLimiter<L> {
     table: RwLock<LimitTable>,
     cache: LeaseCache,
     part_size: PartSize,
+    unanswered_attempts: UnansweredAttempts,
     time: ClusterTime,
     random: Mutex<fastrand::Rng>,
     /// Serialises changes of limits.
@@ -101,6 +102,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             table: RwLock::default(),
             cache: LeaseCache::new(options.leases_cached_max),
             part_size: PartSize::default(),
+            unanswered_attempts: UnansweredAttempts::default(),
             time: ClusterTime::default(),
             random: Mutex::new(random),
             admin: tokio::sync::Mutex::default(),

@@ -5,8 +5,9 @@
 //! attempt begins with the *gate* of the lease, one transfer that all attempts at all servers share, so
 //! that one of them is admitted at most. Giving up creates the gate alone: then none is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::future::try_join;
@@ -22,10 +23,15 @@ use crate::limiter::TigerBeetleLimiter;
 use crate::limiter::codes::gate;
 use crate::limiter::lease::LeaseLookup;
 use crate::limiter::table::{KnownLimit, ResolvedRequirement};
-use crate::limiter::unanswered::{unanswered, unexpected_status};
+use crate::limiter::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
+use crate::lock::lock;
 
 /// How often a server looks for room that others have freed.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The leases of which an attempt, not the first, has no answer. At most as many as wait.
+#[derive(Debug, Default)]
+pub(in crate::limiter) struct UnansweredAttempts(Mutex<HashSet<LeaseId>>);
 
 /// What creating a gate found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +40,21 @@ enum Gate {
     Closed,
     /// An attempt was admitted, or somebody gave up.
     ClosedBefore,
+}
+
+impl UnansweredAttempts {
+    fn has(&self, lease: LeaseId) -> bool {
+        lock(&self.0).contains(&lease)
+    }
+
+    /// False if it has the lease already.
+    fn add(&self, lease: LeaseId) -> bool {
+        lock(&self.0).insert(lease)
+    }
+
+    fn forget(&self, lease: LeaseId) {
+        lock(&self.0).remove(&lease);
+    }
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
@@ -47,11 +68,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         turn: Turn<'_>,
     ) -> Result<TurnAnswer, ReserveError> {
         let answer = match number(turn) {
-            None => self.reserve_first(request, turn).await?,
-            Some(number) => self.reserve_again(request, number, turn).await?,
+            None => self.reserve_first(request, turn).await,
+            Some(number) => self.reserve_again(request, number, turn).await,
         };
-        self.remember_job(request, Some(&answer.decision));
-        Ok(answer)
+        let may_ask_again = match &answer {
+            Ok(answer) => answer.ask_again_after.is_some(),
+            Err(error) => matches!(error, ReserveError::Unanswered(_)),
+        };
+        if !may_ask_again {
+            self.unanswered_attempts.forget(request.lease);
+        }
+        self.remember_job(request, answer.as_ref().ok().map(|answer| &answer.decision));
+        answer
     }
 
     /// A request that waited ends without having been admitted: it is denied for good with this denial,
@@ -64,6 +92,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         denial: Denial,
     ) -> Result<Decision, ReserveError> {
+        self.unanswered_attempts.forget(request.lease);
         if self.close_gate(request.lease).await? == Gate::Closed {
             return Ok(Decision::Denied(denial));
         }
@@ -108,8 +137,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Ok(with_room)
     }
 
-    /// Another attempt of a lease that waits.
+    /// Another attempt of a lease that waits. If an earlier one has no answer, the lease is read back
+    /// first: it may have been admitted, and take the very room that a look would find missing.
     async fn reserve_again(
+        &self,
+        request: &ReserveRequest,
+        number: NonZeroU32,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        if !self.unanswered_attempts.has(request.lease) {
+            return self.try_again(request, number, turn).await;
+        }
+        let lookup = self.look_up_lease(request.lease).await?;
+        if lookup != LeaseLookup::Unknown {
+            let requirements = self.read_table().find(&request.requirements)?;
+            let reply = self.reply_from_lease(request.lease, &requirements, lookup);
+            return reply.expect("it is known").map(TurnAnswer::last);
+        }
+        let mut answer = self.try_again(request, number, turn).await?;
+        // The earlier attempt may still arrive.
+        answer.ask_again_after = answer.ask_again_after.map(|after| after.min(RETRY_AFTER));
+        Ok(answer)
+    }
+
+    async fn try_again(
         &self,
         request: &ReserveRequest,
         number: NonZeroU32,
@@ -174,7 +225,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let lease = request.lease;
         let item = chain::attempt(number, lease, requirements);
         let transfers: Vec<_> = transfers_of(&item).skip(1).collect();
+        let is_first_unanswered = self.unanswered_attempts.add(lease);
         let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
+        if is_first_unanswered {
+            self.unanswered_attempts.forget(lease);
+        }
         let (gate, results) = results.split_first().expect("one result an event");
         if gate.status.exists() {
             return self.replay(lease, requirements).await.map(TurnAnswer::last);

@@ -74,8 +74,9 @@ pub async fn tb_17_a_lease_of_a_later_attempt_is_known_everywhere<L: Ledger + Cl
     let other = on.reserve(&second, lease, [("tokens", 61), ("slots", 1)]).await;
     assert_eq!(other, Err(ReserveError::LeaseConflict));
     assert_eq!((on.used(&second, "tokens").await, on.used(&second, "slots").await), (60, 1));
-    let listed = first.leases(&LeasePage { key: Some(on.key("slots")), ..LeasePage::default() });
-    assert_eq!(listed.await.unwrap().iter().map(|open| open.lease).collect::<Vec<_>>(), [lease]);
+    let page = LeasePage { key: Some(on.key("slots")), ..LeasePage::default() };
+    let listed = first.leases(&page).await.unwrap();
+    assert_eq!(listed.iter().map(|open| open.lease).collect::<Vec<_>>(), [lease]);
     let after = LeasePage { after: Some(lease), ..LeasePage::default() };
     assert!(second.leases(&after).await.is_ok(), "its transfers say when it was reserved");
 
