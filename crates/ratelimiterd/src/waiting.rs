@@ -550,4 +550,6 @@ fn interrupted() -> Unanswered {
 }
 
 #[cfg(test)]
+mod ledger_tests;
+#[cfg(test)]
 mod tests;
