@@ -70,7 +70,7 @@ pub async fn tb_17_a_lease_of_a_later_attempt_is_known_everywhere<L: Ledger + Cl
     restore_all(&second, &first).await;
     assert_eq!(on.reserve(&second, lease, needs).await, Ok(decision.clone()));
     assert_eq!(last(ask(&on, &second, lease, &needs, 0).await), decision);
-    assert_eq!(last(ask(&on, &second, lease, &needs, 3).await), decision);
+    assert_eq!(last(ask(&on, &first, lease, &needs, 3).await), decision);
     let other = on.reserve(&second, lease, [("tokens", 61), ("slots", 1)]).await;
     assert_eq!(other, Err(ReserveError::LeaseConflict));
     assert_eq!((on.used(&second, "tokens").await, on.used(&second, "slots").await), (60, 1));
