@@ -2,7 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use ratelimiter::{Actuals, Backend, Capacity, HoldTimeout, Limit, LimitKind, Requirements};
+use ratelimiter::{
+    Actuals, Backend, Capacity, HoldTimeout, Limit, LimitKind, Requirements, ResetSchedule,
+    ResetTime, Window,
+};
 use ratelimiter_client::TokioClock;
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{
@@ -101,7 +104,9 @@ struct Server {
 
 impl Cluster {
     fn new() -> Self {
-        let clock = Arc::new(TokioClock::new());
+        // 30 s before an hour begins.
+        let started_at = Timestamp::from_unix_ms((500_000 * 3_600 - 30) * 1_000);
+        let clock = Arc::new(TokioClock::starting_at(started_at));
         let ledger = Arc::new(TestLedger {
             model: ModelLedger::new(clock.as_ref().clone()),
             looks: AtomicUsize::new(0),
@@ -117,8 +122,7 @@ impl Cluster {
         let limiter = Arc::new(TigerBeetleLimiter::new(Arc::clone(&self.ledger), options));
         for (name, capacity) in limits {
             let kind = LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(600).unwrap() };
-            let limit = Limit::new(key(name), kind, Capacity::new(*capacity).unwrap());
-            limiter.define(limit).await.unwrap();
+            limiter.define(limit(name, kind, *capacity)).await.unwrap();
         }
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
         let changed = Arc::new(Notify::new());
@@ -187,6 +191,10 @@ impl Server {
 
 type Asked = JoinHandle<TimedDecision>;
 
+fn limit(name: &str, kind: LimitKind, capacity: u64) -> Limit {
+    Limit::new(key(name), kind, Capacity::new(capacity).unwrap())
+}
+
 fn key(name: &str) -> LimitKey {
     LimitKey::new(name).unwrap()
 }
@@ -231,6 +239,27 @@ async fn wait_06_tb_17_room_that_another_server_freed_is_found_within_250_ms() {
     found_after.sort_unstable();
     let p99 = found_after[found_after.len() * 99 / 100];
     assert!(p99 <= Duration::from_millis(250), "{found_after:?}");
+}
+
+/// WAIT-06, CAL-03, TB-17: what lapses is found by a look, and a reset at its moment.
+#[tokio::test(start_paused = true)]
+async fn wait_06_tb_17_what_lapses_or_resets_admits_who_waits() {
+    let cluster = Cluster::new();
+    let server = cluster.server(&[]).await;
+    let started_at = cluster.clock.now();
+    let rolling = LimitKind::Rolling { window: Window::from_seconds(10).unwrap() };
+    server.limiter.define(limit("rpm", rolling, 1)).await.unwrap();
+    let minute = "00:00".parse::<ResetTime>().unwrap().minute();
+    let hourly = LimitKind::Calendar { resets: ResetSchedule::Hourly { minute } };
+    server.limiter.define(limit("budget", hourly, 1)).await.unwrap();
+    for (name, after) in [("rpm", 10 * SECOND), ("budget", 30 * SECOND)] {
+        cluster.take(&server, name, 1).await;
+        let request = cluster.request(&[(name, 1)], Some(60 * SECOND));
+        assert!(server.wait(&request).await.await.unwrap().0.is_allowed());
+        let admitted_after = cluster.clock.now().since(started_at);
+        assert!(admitted_after >= after, "{name}: {admitted_after:?}");
+        assert!(admitted_after <= after + SECOND / 4, "{name}: {admitted_after:?}");
+    }
 }
 
 /// WAIT-05, WAIT-06: one look for all limits, however many wait.
