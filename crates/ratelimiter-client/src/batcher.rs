@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
-    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
-    Page, Refused, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
+    Actuals, Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError,
+    ForgiveError, LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
+    Limiter, OpenLease, Page, Refused, ReleaseError, ReserveError, ReserveRequest, StateError,
+    Unanswered,
 };
 use ratelimiter_wire::BATCH_ITEMS_MAX;
 use tokio::sync::watch;
@@ -106,7 +107,8 @@ impl<L: Limiter + 'static> Batcher<L> {
         Self { limiter, queues: Arc::new(queues) }
     }
 
-    /// Accepts no more items, sends the waiting ones, and returns when all have been answered.
+    /// Accepts no more items, sends the waiting ones, and returns when all have been answered. Requests that wait for room at the
+    /// limiter are taken back.
     pub async fn shutdown(&self) {
         self.queues.closing.send_replace(true);
         self.queues.closing.closed().await;
@@ -139,12 +141,20 @@ impl<L: Limiter + 'static> Limiter for Batcher<L> {
         if request.wait.is_none() || !self.can_wait() {
             return answer(&self.queues.reserve, request.clone()).await;
         }
-        // `shutdown` waits for it.
-        let closing = self.queues.closing.subscribe();
+        // `shutdown` waits until it is dropped.
+        let mut closing = self.queues.closing.subscribe();
         if *closing.borrow() {
             return Err(shut_down().into());
         }
-        self.limiter.reserve(request).await
+        tokio::select! {
+            biased;
+            // The sender is in `self`, so that it is not an error.
+            _ = closing.wait_for(|is_closing| *is_closing) => {}
+            answer = self.limiter.reserve(request) => return answer,
+        }
+        // It may have been allowed. Where it was not, this changes nothing.
+        drop(self.limiter.complete(&CompleteRequest::new(request.lease, Actuals::none())).await);
+        Err(shut_down().into())
     }
 
     fn can_wait(&self) -> bool {

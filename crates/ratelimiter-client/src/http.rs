@@ -7,8 +7,8 @@ mod response;
 mod transport;
 mod url;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::{join, join_all};
 use hyper::body::Bytes;
@@ -23,6 +23,7 @@ use ratelimiter_wire::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 pub use error::HttpError;
 pub use options::{BearerToken, Cleartext, HttpOptions, TokenError, TrustedRoots};
@@ -30,6 +31,9 @@ use response::ServerResponse;
 pub use transport::HttpSetupError;
 use transport::{RetryPolicy, Transport};
 pub use url::UrlError;
+
+/// How long no request waits at a server that refused one, which may be replaced by a newer one.
+const WAITING_REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// The limiter of a server, over HTTP. Clones share the connections.
 ///
@@ -53,8 +57,8 @@ pub use url::UrlError;
 pub struct HttpLimiter {
     transport: Arc<Transport>,
     routes: Arc<Routes>,
-    /// The server is of the first edition, where no reserve waits.
-    refuses_waiting: Arc<AtomicBool>,
+    /// When the server refused a request that may wait, because it is of the first edition.
+    waiting_refused_at: Arc<Mutex<Option<Instant>>>,
 }
 
 /// The URLs of the frequent calls, parsed once.
@@ -88,7 +92,7 @@ impl HttpLimiter {
             complete_batch: transport.base.at("/v1/complete/batch"),
         };
         let (transport, routes) = (Arc::new(transport), Arc::new(routes));
-        Ok(Self { transport, routes, refuses_waiting: Arc::default() })
+        Ok(Self { transport, routes, waiting_refused_at: Arc::default() })
     }
 
     /// Checks that the server answers and accepts the token, by completing a lease that does not exist, which changes
@@ -193,7 +197,8 @@ impl Limiter for HttpLimiter {
             if !answer.refuses_waiting() {
                 return answer.into_result();
             }
-            self.refuses_waiting.store(true, Ordering::Relaxed);
+            *self.waiting_refused_at.lock().expect("no panic with the lock held") =
+                Some(Instant::now());
         }
         let body = json(&ReserveBody { wait_ms: None, queue: String::new(), ..request.into() });
         let (uri, into_result) = (&self.routes.reserve, ReserveAnswer::into_result);
@@ -207,7 +212,8 @@ impl Limiter for HttpLimiter {
     }
 
     fn can_wait(&self) -> bool {
-        !self.refuses_waiting.load(Ordering::Relaxed)
+        let refused_at = *self.waiting_refused_at.lock().expect("no panic with the lock held");
+        refused_at.is_none_or(|refused_at| refused_at.elapsed() >= WAITING_REFUSED_FOR)
     }
 
     /// Requests that may wait are sent each on their own, because a batch is answered when the last of its requests is.

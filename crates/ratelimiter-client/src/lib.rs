@@ -39,7 +39,7 @@ pub use ratelimiter::{
     Limiter, LlmDimension, MemoryLimiter, Note, OpenLease, Overage, Page, PatternError, Refused,
     RegisteredLimit, ReleaseError, RequestError, Requirement, Requirements, ReserveError,
     ReserveRequest, ResetDay, ResetMinute, ResetSchedule, ResetTime, StateError, TimeZone,
-    Unanswered, Usage, Weekday, Window, clock, memory,
+    Unanswered, Usage, Wait, Weekday, Window, clock, memory,
 };
 
 pub use batcher::{BatchOptions, Batcher};

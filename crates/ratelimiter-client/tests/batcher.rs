@@ -10,7 +10,7 @@ use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::{
     Actuals, BatchOptions, Batcher, Capacity, CompleteError, CompleteRequest, Decision, LeaseId,
     Limit, LimitKey, LimitKind, Limiter, MemoryLimiter, Refused, Requirements, ReserveError,
-    ReserveRequest, Window, clock::FakeClock,
+    ReserveRequest, Wait, Window, clock::FakeClock,
 };
 use tokio::sync::Semaphore;
 
@@ -18,6 +18,8 @@ use tokio::sync::Semaphore;
 #[derive(Debug, Clone)]
 struct Recorded {
     memory: MemoryLimiter,
+    /// Requests that may wait get no answer.
+    lets_wait: bool,
     batches: Arc<Mutex<Vec<Vec<u128>>>>,
     let_through: Arc<Semaphore>,
 }
@@ -30,7 +32,12 @@ impl Recorded {
         let capacity = Capacity::new(capacity).unwrap();
         let limit = Limit::new(key(), LimitKind::Rolling { window }, capacity);
         memory.define_now(limit).unwrap();
-        Self { memory, batches: Arc::default(), let_through: Arc::new(Semaphore::new(1_000)) }
+        Self {
+            memory,
+            lets_wait: false,
+            batches: Arc::default(),
+            let_through: Arc::new(Semaphore::new(1_000)),
+        }
     }
 
     async fn enter(&self, leases: impl Iterator<Item = LeaseId>) {
@@ -50,7 +57,15 @@ impl Recorded {
 
 impl Limiter for Recorded {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.memory.reserve(request).await
+        let answer = self.memory.reserve(request).await;
+        match request.wait {
+            Some(_) => std::future::pending().await,
+            None => answer,
+        }
+    }
+
+    fn can_wait(&self) -> bool {
+        self.lets_wait
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
@@ -162,6 +177,39 @@ async fn cli_02_shutdown_sends_waiting_items_and_accepts_no_more() {
     let refused = batcher.reserve(&reserve(9)).await.unwrap_err();
     assert!(matches!(refused, ReserveError::Refused(Refused { .. })));
     assert_eq!(recorded.batches().len(), 1);
+}
+
+/// WAIT-08, CLI-02
+#[tokio::test(start_paused = true)]
+async fn wait_08_a_request_that_may_wait_joins_no_batch_and_a_shutdown_takes_it_back() {
+    let recorded = Recorded { lets_wait: true, ..Recorded::new(1_000) };
+    let batcher = Batcher::new(recorded.clone());
+    let wait = Some(Wait::new(Duration::from_secs(60), "acme").unwrap());
+    let request = ReserveRequest { wait, ..reserve(1) };
+    let waiting = {
+        let batcher = batcher.clone();
+        tokio::spawn(async move { batcher.reserve(&request).await })
+    };
+    assert!(batcher.reserve(&reserve(2)).await.unwrap().is_allowed());
+    assert_eq!(recorded.batches(), [[2]]);
+    assert_eq!(recorded.memory.open_leases(), 2);
+    let begun = tokio::time::Instant::now();
+    batcher.shutdown().await;
+    assert_eq!(begun.elapsed(), Duration::ZERO, "without waiting for the minute");
+    let refused = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(refused, ReserveError::Refused(Refused { .. })), "{refused:?}");
+    assert_eq!(recorded.memory.open_leases(), 1, "what it may have got is returned");
+}
+
+/// WAIT-08: a limiter where nothing waits gets such requests in batches too.
+#[tokio::test(start_paused = true)]
+async fn wait_08_where_nothing_waits_all_requests_join_batches() {
+    let recorded = Recorded::new(1_000);
+    let batcher = Batcher::new(recorded.clone());
+    let wait = Some(Wait::new(Duration::from_secs(60), "acme").unwrap());
+    let request = ReserveRequest { wait, ..reserve(1) };
+    assert!(batcher.reserve(&request).await.unwrap().is_allowed());
+    assert_eq!(recorded.batches(), [[1]]);
 }
 
 /// CLI-02

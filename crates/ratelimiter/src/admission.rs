@@ -520,9 +520,18 @@ impl<W> Admission<W> {
     /// # Panics
     /// If the waiter does not ask.
     pub fn give_up(&mut self, id: WaiterId) -> Waiter<W> {
+        let waiter = self.withdraw(id);
+        self.busy -= 1;
+        waiter
+    }
+
+    /// As [`Admission::give_up`], but its worker stays busy until it has [ended](Admission::ended) what is left to do.
+    ///
+    /// # Panics
+    /// If the waiter does not ask.
+    pub fn withdraw(&mut self, id: WaiterId) -> Waiter<W> {
         asking(&mut self.waiters, id);
         self.end_asking(id);
-        self.busy -= 1;
         self.take_out(id)
     }
 

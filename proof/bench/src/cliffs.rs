@@ -4,6 +4,7 @@ pub(crate) mod days;
 mod denial;
 pub(crate) mod idle;
 mod stalls;
+mod waiting;
 
 use std::thread;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 
 use self::denial::Denial;
 use self::stalls::{Others, Schedule};
+use self::waiting::WakeUp;
 use crate::probe::{MODELS, Probe};
 use crate::progress::Progress;
 use crate::report::Section;
@@ -22,7 +24,7 @@ use crate::table::Table;
 use crate::threshold::Threshold;
 use crate::workload::{LIMITS_PER_CALL, PreparedLimiter};
 
-pub(crate) const THRESHOLDS: [Threshold; 11] = [
+pub(crate) const THRESHOLDS: [Threshold; 15] = [
     Threshold::at_most(
         "reserve(4) + complete, 1 million leases remembered, IDs in no order, × growing IDs",
         1.5,
@@ -40,12 +42,21 @@ pub(crate) const THRESHOLDS: [Threshold; 11] = [
     Threshold::at_most("the same, 6 million calls, MiB", 60.0),
     Threshold::at_most("peak memory of a second burst of a million leases, × the first", 1.1),
     Threshold::at_most("reserve(4) + complete on limits made from templates, × defined ones", 1.2),
+    Threshold::at_most(
+        "reserve(4) + complete at a server's layer where nobody waits, × the backend itself",
+        1.05,
+    ),
+    Threshold::at_most("wake-up of one of 10 000 waiters, µs", 20.0),
+    Threshold::at_most("the same, each in a queue of its own, µs", 20.0),
+    Threshold::at_most("the same, of two limits that have room in turn, µs", 20.0),
 ];
 
 const UNORDERED: &str = "IDs in no order";
 const GROWING: &str = "growing IDs";
 const FROM_TEMPLATES: &str = "limits made from templates";
 const DEFINED: &str = "defined limits";
+const LAYER: &str = "where requests may wait";
+const BACKEND: &str = "the backend itself";
 const LAPSE: &str = "leases lapse";
 const COMPLETE: &str = "leases are completed";
 const CONTROL: &str = "without a limiter";
@@ -64,6 +75,8 @@ struct Sizes {
     idle_for: Duration,
     calls_in_a_day: [usize; 2],
     burst: usize,
+    waiters: usize,
+    wake_ups: usize,
 }
 
 /// One row: a bad case, its good case, and the value that the threshold is about.
@@ -82,6 +95,8 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let [day, busy_day] = day_windows(sizes, progress);
     let (second_burst, after_burst) = bursts(sizes, progress);
     let templates = templates(sizes, progress);
+    let layer = layer(sizes, progress);
+    let [one_queue, many_queues, two_limits] = wake_ups(sizes, progress);
     let cases = [
         lease_ids,
         stalls,
@@ -94,6 +109,10 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
         busy_day,
         second_burst,
         templates,
+        layer,
+        one_queue,
+        many_queues,
+        two_limits,
     ];
     let mut section = Section::default();
     section.text(describe(sizes));
@@ -125,6 +144,8 @@ fn sizes(scale: Scale) -> Sizes {
         idle_for: Duration::from_secs(5),
         calls_in_a_day: [3_000_000, 6_000_000],
         burst: 1_000_000,
+        waiters: 10_000,
+        wake_ups: 1_000,
     };
     let quick = Sizes {
         rounds: 1,
@@ -141,6 +162,8 @@ fn sizes(scale: Scale) -> Sizes {
         idle_for: Duration::from_millis(10),
         calls_in_a_day: [1_000, 2_000],
         burst: 1_000,
+        waiters: 100,
+        wake_ups: 10,
     };
     scale.pick(full, quick)
 }
@@ -161,7 +184,10 @@ fn describe(sizes: Sizes) -> String {
          - Windows of a day: resident memory after completed calls to a model with three rolling limits and a concurrency limit. The same calls on \
          windows of a second show what the remembered leases take; the difference is measured.\n\
          - Bursts: resident memory. The second burst begins when the leases of the first are completed and forgotten.\n\
-         - Templates: calls to {} models, whose limits exist already.",
+         - Templates: calls to {} models, whose limits exist already.\n\
+         - The layer where requests may wait: the calls of a server to its backend, without HTTP.\n\
+         - Wake-ups: a complete, and all that the server does for its waiters until the next one is admitted. Where the limits have room in turn, \
+         nobody is, because each waiter needs both.",
         count(MODELS),
         count(MODELS)
     )
@@ -202,6 +228,45 @@ fn templates(sizes: Sizes, progress: &Progress) -> Case {
     let nanos = |name| format!("{} ns", rounds.summary(name, itself));
     let measured = rounds.ratio(FROM_TEMPLATES, DEFINED, itself);
     Case { bad: nanos(FROM_TEMPLATES), good: nanos(DEFINED), measured }
+}
+
+fn layer(sizes: Sizes, progress: &Progress) -> Case {
+    let Sizes { remembered, operations, rounds, .. } = sizes;
+    let models = MODELS.min(remembered);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut comparison = Comparison::new();
+    let mut layered = PreparedLimiter::new(models);
+    let layer = runtime.block_on(async { waiting::layer(&layered.limiter) });
+    let mut plain = PreparedLimiter::new(models);
+    comparison.add(LAYER, move || {
+        nanos_each(operations, |n| waiting::reserve_and_complete(&layer, layered.next_call(n)))
+    });
+    comparison.add(BACKEND, move || {
+        let limiter = plain.limiter.clone();
+        nanos_each(operations, |n| waiting::reserve_and_complete_at(&limiter, plain.next_call(n)))
+    });
+    let rounds = comparison.run(rounds, progress, "the layer where requests may wait");
+    let nanos = |name| format!("{} ns", rounds.summary(name, itself));
+    let measured = rounds.ratio(LAYER, BACKEND, itself);
+    Case { bad: nanos(LAYER), good: nanos(BACKEND), measured }
+}
+
+fn wake_ups(sizes: Sizes, progress: &Progress) -> [Case; 3] {
+    const FEW: usize = 20;
+    let Sizes { waiters, wake_ups, rounds, .. } = sizes;
+    let name = |case: WakeUp, waiters| format!("{case:?}, {} waiters", count(waiters));
+    let mut comparison = Comparison::new();
+    for case in WakeUp::ALL {
+        comparison.add(name(case, waiters), move || case.microseconds(waiters, wake_ups));
+        let few = move || case.microseconds(FEW, wake_ups.min(FEW / 2));
+        comparison.add(name(case, FEW), few);
+    }
+    let rounds = comparison.run(rounds, progress, "wake-ups");
+    WakeUp::ALL.map(|case| {
+        let measured = rounds.summary(&name(case, waiters), itself);
+        let few = rounds.summary(&name(case, FEW), itself);
+        Case { bad: format!("{measured} µs"), good: format!("{few} µs with {FEW}"), measured }
+    })
 }
 
 fn stalls(sizes: Sizes, progress: &Progress) -> Case {

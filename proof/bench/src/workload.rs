@@ -208,6 +208,15 @@ impl PreparedLimiter {
         assert!(!decision.is_allowed(), "one of the limits is full");
     }
 
+    /// A reserve with a new lease and its complete, for a limiter that is called otherwise.
+    pub(crate) fn next_call(&mut self, n: usize) -> (&ReserveRequest, &CompleteRequest) {
+        let lease = self.new_lease();
+        let at = n % self.requests.len();
+        let (reserve, complete) = &mut self.requests[at];
+        (reserve.lease, complete.lease) = (lease, lease);
+        (reserve, complete)
+    }
+
     fn decide(&mut self, n: usize) -> (LeaseId, Decision) {
         let lease = self.new_lease();
         let at = n % self.requests.len();

@@ -29,7 +29,7 @@ fn a_quick_run_of_everything_fills_the_tables_and_the_chart() {
     let unmeasured = tables.matches("| not measured |").count();
     assert_eq!(unmeasured, if find_binary().is_some() { 0 } else { 8 }, "{tables}\n{said}");
     let is_threshold = |line: &&str| line.contains("| ≤ ") || line.contains("| ≥ ");
-    assert_eq!(section("Thresholds").lines().filter(is_threshold).count(), 28, "{tables}");
+    assert_eq!(section("Thresholds").lines().filter(is_threshold).count(), 32, "{tables}");
     let chart = std::fs::read_to_string(folder.path().join("results.svg")).unwrap();
     for text in ["In process, 1 thread", "HTTP, single", "Growth", "</svg>"] {
         assert!(chart.contains(text), "{text}");

@@ -127,9 +127,9 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     }
                 }
                 None => return self.give_up(job, lease).await,
-                // A request whose answer was lost has used the lease.
+                // A request whose answer was lost has used the lease. One that waits may have been repeated.
                 Some(Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict))
-                    if unanswered_count > 0 =>
+                    if unanswered_count > 0 || waiting.is_some() =>
                 {
                     lease = LeaseId::generate(self.clock.now());
                     unanswered_count = 0;

@@ -13,7 +13,7 @@ use tracing::Instrument;
 use super::context::{Phase, SchedulerContext, State};
 use super::control::Control;
 use super::job::{CallOutcome, Permit};
-use super::queued::JobFacts;
+use super::queued::{JobFacts, QueuedJob};
 use super::report::{JobEnd, JobFailure};
 use crate::completer::{jittered, shutdown_deadline_passed};
 use crate::wait_at_limiter::wait_after;
@@ -24,7 +24,7 @@ pub(super) struct PendingAttempt {
     pub(super) facts: Arc<JobFacts>,
     pub(super) control: Arc<Control>,
     pub(super) lease: LeaseId,
-    /// Whether the lease was used in an attempt whose outcome is unknown.
+    /// Whether the lease may have been used before: in an attempt whose outcome is unknown, or in the same one.
     pub(super) is_repeated: bool,
     /// Including this one.
     pub(super) attempts: u32,
@@ -85,7 +85,8 @@ impl<L: Limiter + 'static> Worker<L> {
                     (self, wait) = (asks_again, Some(waits));
                     attempt.lease = LeaseId::generate(self.context.clock.now());
                     attempt.attempts += 1;
-                    (attempt.is_repeated, attempt.may_wait) = (false, false);
+                    // A request that waits may be repeated, and the server may have ended its lease in between.
+                    (attempt.is_repeated, attempt.may_wait) = (true, false);
                 }
                 Err(ReserveError::Unanswered(unanswered)) => {
                     return self.unanswered(attempt, unanswered).await;
@@ -148,20 +149,12 @@ impl<L: Limiter + 'static> Worker<L> {
         };
         self.task = WorkerTask::Running;
         let PendingAttempt { facts, control, lease, .. } = &attempt;
-        let Waiter { work: mut queued, attempts, .. } = waiter;
-        match next {
-            NextStep::Continue => {}
-            NextStep::Cancel => {
-                context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
-                context.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
-                return;
-            }
-            NextStep::HandBack => {
-                context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
-                context.lock().hand_back(attempt.waiter, queued, attempts);
-                return;
-            }
+        if !matches!(next, NextStep::Continue) {
+            context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
+            context.end_unrun(attempt.waiter, waiter, &next);
+            return;
         }
+        let Waiter { work: mut queued, .. } = waiter;
         queued.queue_permit = None;
         context.changed.notify_one();
         let view = attempt.view(now);
@@ -223,7 +216,7 @@ impl<L: Limiter + 'static> Worker<L> {
         let now = context.clock.now();
         tracing::debug!(%unanswered, "no answer to reserve");
         context.observer.unknown(&attempt.view(now), &unanswered);
-        let next = {
+        let (next, waiter) = {
             let mut state = context.lock();
             state.counters.unanswered += 1;
             let next = next(&state, &attempt);
@@ -232,30 +225,24 @@ impl<L: Limiter + 'static> Worker<L> {
                 let jitter = fastrand::f64();
                 state.admission.unanswered(now, attempt.waiter, attempt.lease, retry_after, jitter);
                 self.task = WorkerTask::Idle;
+                return;
             }
-            next
+            // Others may ask where it waited, however long its complete takes.
+            (next, state.admission.withdraw(attempt.waiter))
         };
-        if !matches!(next, NextStep::Continue) {
-            // It may have been allowed.
-            let PendingAttempt { facts, lease, .. } = &attempt;
-            context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
-            self.leave(&attempt, &next);
-        }
+        self.task = WorkerTask::Running;
+        context.changed.notify_one();
+        // It may have been allowed.
+        let PendingAttempt { facts, lease, .. } = &attempt;
+        context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
+        context.end_unrun(attempt.waiter, waiter, &next);
     }
 
     /// A job without a lease fails or is handed back.
     fn leave(mut self, attempt: &PendingAttempt, next: &NextStep) {
-        let context = self.context.clone();
-        let mut state = context.lock();
-        let Waiter { work, attempts, .. } = state.admission.give_up(attempt.waiter);
+        let waiter = self.context.lock().admission.give_up(attempt.waiter);
         self.task = WorkerTask::Idle;
-        match next {
-            NextStep::HandBack => state.hand_back(attempt.waiter, work, attempts),
-            NextStep::Cancel | NextStep::Continue => {
-                drop(state);
-                context.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
-            }
-        }
+        self.context.end_unrun(attempt.waiter, waiter, next);
     }
 
     fn lease_unusable(mut self, attempt: &PendingAttempt) {
@@ -292,6 +279,19 @@ fn next(state: &State, attempt: &PendingAttempt) -> NextStep {
     match state.phase {
         Phase::Open | Phase::Orphaned => NextStep::Continue,
         Phase::ShutDown => NextStep::HandBack,
+    }
+}
+
+impl<L> SchedulerContext<L> {
+    /// Fails a job that did not run, or hands it back.
+    fn end_unrun(&self, id: WaiterId, waiter: Waiter<QueuedJob>, next: &NextStep) {
+        let Waiter { work, attempts, .. } = waiter;
+        match next {
+            NextStep::HandBack => self.lock().hand_back(id, work, attempts),
+            NextStep::Cancel | NextStep::Continue => {
+                self.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+            }
+        }
     }
 }
 

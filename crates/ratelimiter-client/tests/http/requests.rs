@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimiter_client::{
     Backend, BearerToken, Cleartext, Decision, ForgiveError, HttpLimiter, HttpOptions, KeyPattern,
     LeaseId, LeasePage, LimitKey, Limiter, Page, ReleaseError, Requirements, ReserveError,
-    ReserveRequest,
+    ReserveRequest, Wait,
 };
 use tokio::net::TcpListener;
 
@@ -208,4 +208,52 @@ async fn cli_01_without_encryption_http_2_is_used_if_configured() {
         let error = limiter.reserve(&request(1)).await.unwrap_err().to_string();
         assert!(error.contains(version), "{error}");
     }
+}
+
+const WAIT_REFUSED: &str =
+    r#"{"allowed":false,"retry_after_ms":0,"error":"invalid_request:wait_ms"}"#;
+
+/// Waits for a minute.
+fn waiting(lease: u128) -> ReserveRequest {
+    let wait = Some(Wait::new(Duration::from_secs(60), "acme").unwrap());
+    ReserveRequest { wait, ..request(lease) }
+}
+
+/// WAIT-08: a server of the first edition gets requests that do not wait. After a minute it may be a newer one.
+#[tokio::test]
+async fn wait_08_against_a_server_that_refuses_waiting_requests_go_on_without() {
+    let replies = vec![
+        json("400 Bad Request", WAIT_REFUSED),
+        json("200 OK", ALLOWED),
+        json("200 OK", ALLOWED),
+        json("200 OK", ALLOWED),
+    ];
+    let server = ScriptedServer::start(replies).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    assert!(limiter.can_wait());
+    assert!(limiter.reserve(&waiting(1)).await.unwrap().is_allowed());
+    assert!(!limiter.can_wait());
+    assert!(limiter.reserve(&waiting(2)).await.unwrap().is_allowed());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    assert!(limiter.can_wait());
+    assert!(limiter.reserve(&waiting(3)).await.unwrap().is_allowed());
+    let waits: Vec<_> =
+        server.seen().into_iter().map(|seen| seen.body.contains("\"wait_ms\":60000")).collect();
+    assert_eq!(waits, [true, false, false, true]);
+}
+
+/// WAIT-08: the timeout of a request that waits is its wait and that of any request.
+#[tokio::test(start_paused = true)]
+async fn wait_08_a_request_that_waits_has_its_wait_added_to_its_timeout() {
+    let server = ScriptedServer::start(vec![Reply::Silence]).await;
+    let options = HttpOptions { repeat_for: Duration::ZERO, ..HttpOptions::default() };
+    let timeout = options.timeout;
+    let limiter = HttpLimiter::with_options(&server.url, options).unwrap();
+    let begun = tokio::time::Instant::now();
+    let error = limiter.reserve(&waiting(1)).await.unwrap_err();
+    assert!(matches!(error, ReserveError::Unanswered(_)), "{error:?}");
+    let over = begun.elapsed() - (Duration::from_secs(60) + timeout);
+    assert!(over < Duration::from_secs(1), "{over:?}");
 }

@@ -1,7 +1,7 @@
-//! Waiting jobs use no CPU.
+//! Waiting jobs use no CPU, and wait at the limiter where it lets them.
 
 use ratelimiter_client::{JobReport, SchedulerOptions};
-use testkit::pass;
+use testkit::{eventually, pass};
 
 use crate::world::{ModelLimits, ROOMY, Scripted, World, call, lasting, secs};
 
@@ -68,4 +68,62 @@ async fn pause_02_a_job_waits_through_a_pause_and_fails_at_once_on_an_unknown_ke
     let JobReport { result, waited, .. } = waiting.await;
     result.unwrap();
     assert!(waited < secs(3_615), "{waited:?}");
+}
+
+const ONE_SLOT: ModelLimits = ModelLimits { slots: 1, ..ROOMY };
+
+/// WAIT-07: a job that was denied waits at the limiter, one at a time for each limit.
+#[tokio::test(start_paused = true)]
+async fn wait_07_one_denied_job_waits_at_the_limiter() {
+    let world = World::new().with_model("p", ONE_SLOT).letting_wait();
+    let scheduler = world.scheduler(8);
+    let held = scheduler.submit(lasting(&call("p", "t", 1), secs(10))).await.unwrap();
+    pass(secs(1)).await;
+    world.script_reserves([Scripted::Answered, Scripted::NeverAnswered]);
+    let waits = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
+    eventually("it waits", async || world.waits.lock().unwrap().len() == 1).await;
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        others.push(scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap());
+    }
+    pass(secs(5)).await;
+    assert_eq!(world.reserves().len(), 3, "the others ask when it has its answer");
+    waits.cancel();
+    held.await.result.unwrap();
+    for other in others {
+        other.await.result.unwrap();
+    }
+}
+
+/// WAIT-07: a cancelled job that waits at the limiter lets others ask at once, however long its complete takes.
+#[tokio::test(start_paused = true)]
+async fn wait_07_a_cancelled_job_holds_up_nobody_while_it_completes() {
+    let world = World::new().with_model("p", ONE_SLOT).letting_wait();
+    let scheduler = world.scheduler(8);
+    let held = scheduler.submit(lasting(&call("p", "t", 1), secs(10))).await.unwrap();
+    pass(secs(1)).await;
+    world.script_reserves([Scripted::Answered, Scripted::NeverAnswered]);
+    let waits = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
+    eventually("it waits", async || world.waits.lock().unwrap().len() == 1).await;
+    let next = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
+    world.script_completes([Scripted::NeverAnswered]);
+    waits.cancel();
+    held.await.result.unwrap();
+    let JobReport { result, waited, .. } = next.await;
+    result.unwrap();
+    assert!(waited <= secs(10), "{waited:?}");
+    assert_eq!(scheduler.counters().busy, 1, "the complete of the cancelled one");
+}
+
+/// WAIT-04, WAIT-07: the server ended the lease of a request that was repeated while it waited.
+#[tokio::test(start_paused = true)]
+async fn wait_07_a_job_whose_waiting_lease_has_ended_asks_again() {
+    let world = World::new().with_model("p", ONE_SLOT).letting_wait();
+    let scheduler = world.scheduler(8);
+    let held = scheduler.submit(lasting(&call("p", "t", 1), secs(10))).await.unwrap();
+    pass(secs(1)).await;
+    world.script_reserves([Scripted::Answered, Scripted::LeaseEnded]);
+    let next = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
+    held.await.result.unwrap();
+    next.await.result.unwrap();
 }

@@ -23,6 +23,8 @@ pub(crate) enum Scripted {
     Refused,
     /// It is refused as invalid.
     Invalid,
+    /// Its lease has ended.
+    LeaseEnded,
     /// It is carried out, and its answer is lost.
     AnswerLost,
     /// It is carried out, and answered a second later.
@@ -37,7 +39,11 @@ pub(crate) struct World {
     pub(crate) memory: MemoryLimiter,
     reserve_script: Arc<Mutex<VecDeque<Scripted>>>,
     complete_script: Arc<Mutex<VecDeque<Scripted>>>,
+    /// Its requests may wait for room.
+    lets_wait: bool,
     pub(crate) reserves: Arc<Mutex<Vec<LeaseId>>>,
+    /// Leases of the requests that may wait.
+    pub(crate) waits: Arc<Mutex<Vec<LeaseId>>>,
     pub(crate) completes: Arc<Mutex<Vec<CompleteRequest>>>,
 }
 
@@ -58,6 +64,8 @@ impl World {
             memory: MemoryLimiter::with_options(options),
             reserve_script: Arc::default(),
             complete_script: Arc::default(),
+            lets_wait: false,
+            waits: Arc::default(),
             reserves: Arc::default(),
             completes: Arc::default(),
         }
@@ -66,6 +74,11 @@ impl World {
     /// With one roomy model, `p`/`m`.
     pub(crate) fn roomy() -> Self {
         Self::new().with_model("p", ROOMY)
+    }
+
+    /// Requests may wait for room. What becomes of those is scripted.
+    pub(crate) fn letting_wait(self) -> Self {
+        Self { lets_wait: true, ..self }
     }
 
     pub(crate) fn with_model(self, provider: &str, limits: ModelLimits) -> Self {
@@ -143,6 +156,9 @@ fn no_answer() -> Unanswered {
 impl Limiter for World {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         self.reserves.lock().unwrap().push(request.lease);
+        if request.wait.is_some() {
+            self.waits.lock().unwrap().push(request.lease);
+        }
         let outcome = self.reserve_script.lock().unwrap().pop_front();
         match outcome.unwrap_or(Scripted::Answered) {
             Scripted::Answered => self.memory.reserve_now(request),
@@ -151,6 +167,7 @@ impl Limiter for World {
             Scripted::Invalid => {
                 Err(ReserveError::InvalidRequest { reason: "duplicate_key:k".to_owned() })
             }
+            Scripted::LeaseEnded => Err(ReserveError::LeaseEnded),
             Scripted::AnswerLost => {
                 drop(self.memory.reserve_now(request));
                 Err(no_answer().into())
@@ -164,13 +181,17 @@ impl Limiter for World {
         }
     }
 
+    fn can_wait(&self) -> bool {
+        self.lets_wait
+    }
+
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         self.completes.lock().unwrap().push(request.clone());
         let outcome = self.complete_script.lock().unwrap().pop_front();
         match outcome.unwrap_or(Scripted::Answered) {
             Scripted::Answered => self.memory.complete_now(request),
             Scripted::RequestLost => Err(no_answer().into()),
-            Scripted::Refused | Scripted::Invalid => {
+            Scripted::Refused | Scripted::Invalid | Scripted::LeaseEnded => {
                 Err(Refused { reason: "no such token".to_owned() }.into())
             }
             Scripted::AnswerLost => {
