@@ -170,3 +170,35 @@ fn jobs_that_left_leave_no_state_behind() {
     let Admission { rooms, resting, gates, .. } = admission;
     assert!(rooms.is_empty() && resting.is_empty() && gates.is_empty(), "{rooms:?} {gates:?}");
 }
+
+/// WAIT-06
+#[test]
+fn wait_06_scarce_limits_are_those_that_hold_waiters_up() {
+    check(
+        8,
+        "scarce
+         add a q t slots=3 rpm=1
+         next
+         deny a slots for 10
+         add b q t slots=2
+         next
+         scarce
+         cancel b
+         scarce
+         cancel a
+         scarce",
+        expect![[r"
+            scarce
+            add a q t slots=3 rpm=1
+            next -> a#1; then on an event
+            deny a slots for 10
+            add b q t slots=2
+            next -> nobody; then at 10s
+            scarce -> slots=2
+            cancel b
+            scarce -> slots=3
+            cancel a
+            scarce
+        "]],
+    );
+}
