@@ -96,14 +96,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if self.close_gate(request.lease).await? == Gate::Closed {
             return Ok(Decision::Denied(denial));
         }
-        match self.look_up_lease(request.lease).await? {
-            LeaseLookup::Denied => Ok(Decision::Denied(denial)),
-            lookup => {
-                let requirements = self.read_table().find(&request.requirements)?;
-                let reply = self.reply_from_lease(request.lease, &requirements, lookup);
-                reply.unwrap_or(Ok(Decision::Denied(denial)))
-            }
+        let lookup = self.look_up_lease(request.lease).await?;
+        if lookup == LeaseLookup::Denied {
+            return Ok(Decision::Denied(denial));
         }
+        let requirements = self.read_table().find(&request.requirements)?;
+        let reply = self.reply_from_lease(request.lease, &requirements, lookup);
+        reply.unwrap_or(Ok(Decision::Denied(denial)))
     }
 
     /// Those of the limits that may have room for these amounts: whoever waits for them asks again.
@@ -266,25 +265,25 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             (Gate::ClosedBefore, LeaseLookup::Unknown) => self.look_up_lease(lease).await?,
             (Gate::ClosedBefore, lookup) => lookup,
         };
-        match lookup {
-            LeaseLookup::Denied => Ok(self.deny_again(&requirements[at])),
-            lookup => self
-                .reply_from_lease(lease, requirements, lookup)
-                .unwrap_or_else(|| Ok(self.deny_again(&requirements[at]))),
+        let denied = || Ok(self.deny_again(&requirements[at]));
+        if lookup == LeaseLookup::Denied {
+            return denied();
         }
+        self.reply_from_lease(lease, requirements, lookup).unwrap_or_else(denied)
     }
 
     async fn close_gate(&self, lease: LeaseId) -> Result<Gate, Unanswered> {
         let item = WorkItem::new().with(gate(lease));
         let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-        match results[0].status {
-            TransferStatus::Created => Ok(Gate::Closed),
-            status if status.exists() => Ok(Gate::ClosedBefore),
-            status => {
-                tracing::error!(%lease, ?status, "tigerbeetle refused a gate unexpectedly");
-                Err(unexpected_status("reserve", status))
-            }
+        let status = results[0].status;
+        if status == TransferStatus::Created {
+            return Ok(Gate::Closed);
         }
+        if status.exists() {
+            return Ok(Gate::ClosedBefore);
+        }
+        tracing::error!(%lease, ?status, "tigerbeetle refused a gate unexpectedly");
+        Err(unexpected_status("reserve", status))
     }
 
     /// Others wait for room of the limit `behind`, so nothing new is admitted.
