@@ -50,7 +50,7 @@ pub use self::denials::{Denials, FIRST_LASTS_MAX, Owner};
 pub use self::gates::{GateId, Gates};
 use self::outage::Outage;
 pub use self::outage::no_answer_pause;
-use self::rooms::{Place, RoomId, Rooms, TurnNumber};
+use self::rooms::{Place, RoomId, Rooms, Scan, TurnNumber};
 pub use self::turn::{Turn, TurnAnswer};
 pub use self::waiter::Waiter;
 use self::waiter::{GateRequirement, Wait, WaiterState};
@@ -65,6 +65,10 @@ pub const WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 const PASSES_MAX: u32 = 64;
 /// How many waiters at the front of a lane are checked for one that may ask.
 const LOOK_AHEAD_MAX: usize = 8;
+/// How many waiters of a gate's room are checked in a row. The others follow after [`SCAN_PAUSE`], so that limits that have room in turn
+/// do not move all waiters from room to room each time.
+const CHECKS_MAX: usize = 16;
+const SCAN_PAUSE: Duration = Duration::from_millis(1);
 
 /// The ID of a waiter within one [`Admission`], in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -300,24 +304,50 @@ impl<W> Admission<W> {
             let gate = *gate;
             let smallest = self.rooms.smallest(room);
             if self.gates.is_at_width(gate) || self.gates.is_attended_for(gate, smallest) {
+                self.rooms.set_scan(room, None);
                 return Err(None);
             }
             if let Some(until) = self.gates.closed_until(now, gate, smallest) {
+                self.rooms.set_scan(room, None);
                 return Err(Some(until));
             }
             if self.gates.has_first(now, gate) {
+                self.rooms.set_scan(room, None);
                 return self.pick_first(now, room);
             }
+            return self.scan(now, room, CHECKS_MAX);
         }
-        let (mut due, mut from) = (None, 0);
+        // A waiter leaves the room of its queue once, so that this is not much in the long run.
+        self.scan(now, room, usize::MAX)
+    }
+
+    /// Looks for a waiter of a room that may ask, and goes on later if it has checked many.
+    fn scan(
+        &mut self,
+        now: Timestamp,
+        room: RoomId,
+        mut checks_left: usize,
+    ) -> Result<WaiterId, Option<Timestamp>> {
+        let begun = self.rooms.scan(room);
+        let is_outdated = begun.is_some_and(|scan| scan.is_outdated);
+        let (mut from, mut due) = begun.map_or((0, None), |scan| (scan.from, scan.due));
         while let Some(turn) = self.rooms.next_turn(room, from) {
             from = turn + 1;
             let mut at = 0;
             while at < LOOK_AHEAD_MAX
                 && let Some(id) = self.rooms.waiter_at(room, turn, at)
             {
+                if checks_left == 0 {
+                    self.rooms.set_scan(room, Some(Scan { from: turn, due, is_outdated }));
+                    return Err(earlier(due, Some(now.after(SCAN_PAUSE))));
+                }
+                checks_left -= 1;
                 match self.check(now, room, id) {
-                    Checked::MayAsk => return Ok(id),
+                    Checked::MayAsk => {
+                        let goes_on = begun.map(|scan| Scan { from: turn, due, ..scan });
+                        self.rooms.set_scan(room, goes_on);
+                        return Ok(id);
+                    }
                     Checked::Moved => {}
                     Checked::Stays(until) => {
                         due = earlier(due, until);
@@ -326,7 +356,8 @@ impl<W> Admission<W> {
                 }
             }
         }
-        Err(due)
+        self.rooms.set_scan(room, None);
+        Err(if is_outdated { Some(now.after(SCAN_PAUSE)) } else { due })
     }
 
     /// Of a room at whose gate a waiter goes first, the waiters that go first there or elsewhere, the oldest in front.
@@ -372,7 +403,7 @@ impl<W> Admission<W> {
             return Some((by, Wake::At(until)));
         }
         let is_in_queue = matches!(waiter.state, WaiterState::InRoom { held_up_by: None, .. });
-        waiter.requirements.iter().find_map(|requirement| {
+        let held_up = waiter.requirements.iter().find_map(|requirement| {
             let gate = requirement.gate;
             let wake = if self.gates.must_yield(now, gate, id, waiter.goes_first())
                 || self.gates.is_at_width(gate)
@@ -387,7 +418,21 @@ impl<W> Admission<W> {
                 return None;
             };
             Some((*requirement, wake))
-        })
+        });
+        held_up.or_else(|| Some((self.follows(waiter)?, Wake::OnTurn)))
+    }
+
+    /// The gate to which others have moved before this waiter, in a scan that was interrupted. Never from each of two rooms to the
+    /// other one.
+    fn follows(&self, waiter: &Waiter<W>) -> Option<GateRequirement> {
+        let WaiterState::InRoom { room, held_up_by: Some(_) } = waiter.state else { return None };
+        self.rooms.scan(room)?;
+        let mut requirements = waiter.requirements.iter();
+        let found = requirements.find(|requirement| {
+            let other = self.rooms.find(&Place::Gate(requirement.gate));
+            other.is_some_and(|other| other != room && self.rooms.scan(other).is_none())
+        });
+        found.copied()
     }
 
     fn begin(&mut self, now: Timestamp, id: WaiterId, turn: TurnNumber) {

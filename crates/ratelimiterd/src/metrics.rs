@@ -66,6 +66,7 @@ pub(crate) enum Outcome {
     Forbidden,
     ForbiddenKey,
     NoAnswer,
+    ClientGone,
 }
 
 /// What is measured when it is asked for.
@@ -107,9 +108,9 @@ impl Route {
 }
 
 impl Outcome {
-    const COUNT: usize = Self::NoAnswer as usize + 1;
+    const COUNT: usize = Self::ClientGone as usize + 1;
     /// The outcomes that a reserve can have.
-    const OF_RESERVE: [Self; 15] = [
+    const OF_RESERVE: [Self; 16] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
@@ -125,6 +126,7 @@ impl Outcome {
         Self::Forbidden,
         Self::ForbiddenKey,
         Self::NoAnswer,
+        Self::ClientGone,
     ];
     /// The outcomes that a complete can have.
     const OF_COMPLETE: [Self; 7] = [
@@ -159,6 +161,7 @@ impl Outcome {
             Self::Forbidden => "forbidden",
             Self::ForbiddenKey => "forbidden_key",
             Self::NoAnswer => "backend_error",
+            Self::ClientGone => "client_gone",
         }
     }
 
@@ -255,6 +258,14 @@ impl Metrics {
         ) = &answer.error
         {
             count(&self.denied, key);
+        }
+    }
+
+    /// Counts reserves whose client went away while they waited for room.
+    pub(crate) fn count_gone(&self, caller: &OutcomeCounters, count: usize) {
+        for _ in 0..count {
+            self.reserves.count(Outcome::ClientGone);
+            caller.count(Outcome::ClientGone);
         }
     }
 

@@ -65,6 +65,18 @@ struct Room {
     /// The waiters that were denied.
     denied: BTreeSet<WaiterId>,
     sleep: Sleep,
+    scan: Option<Scan>,
+}
+
+/// A look for a waiter that may ask, which was interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Scan {
+    /// The turn to go on with.
+    pub(super) from: TurnNumber,
+    /// When one of the waiters that were checked may be ready.
+    pub(super) due: Option<Timestamp>,
+    /// An event has woken the room since the scan began, so that those that were checked may be ready.
+    pub(super) is_outdated: bool,
 }
 
 #[derive(Debug)]
@@ -122,6 +134,7 @@ impl Rooms {
             first: BTreeSet::new(),
             denied: BTreeSet::new(),
             sleep: Sleep::Asleep(None),
+            scan: None,
         };
         self.rooms.insert(id, room);
         id
@@ -237,8 +250,27 @@ impl Rooms {
         }
     }
 
-    /// Lets the room take its turns again.
+    /// The scan of the room that was interrupted. `None` if there is none, or the last waiter has left the room.
+    pub(super) fn scan(&self, id: RoomId) -> Option<Scan> {
+        self.rooms.get(&id)?.scan
+    }
+
+    /// The scan of the room goes on later, or has ended.
+    pub(super) fn set_scan(&mut self, id: RoomId, scan: Option<Scan>) {
+        if let Some(room) = self.rooms.get_mut(&id) {
+            room.scan = scan;
+        }
+    }
+
+    /// An event lets the room take its turns again.
     pub(super) fn wake(&mut self, id: RoomId) {
+        if let Some(scan) = &mut self.room(id).scan {
+            scan.is_outdated = true;
+        }
+        self.rouse(id);
+    }
+
+    fn rouse(&mut self, id: RoomId) {
         let Sleep::Asleep(due) = self.room(id).sleep else {
             return;
         };
@@ -287,7 +319,7 @@ impl Rooms {
             if due > now {
                 break;
             }
-            self.wake(id);
+            self.rouse(id);
         }
     }
 

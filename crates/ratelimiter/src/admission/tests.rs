@@ -3,6 +3,7 @@
 mod answers;
 mod gates;
 mod going_first;
+mod scans;
 mod turns;
 
 use expect_test::Expect;

@@ -14,6 +14,8 @@ use crate::limit::{Limit, LimitKind, LimitMode, Overage};
 use crate::registry::{LimitState, LimitStatus, RegisteredLimit, Usage};
 use crate::template::InstanceMark;
 
+/// How many reservations [`LiveLimit::lapse`] looks at.
+const LAPSE_CHECKS_MAX: usize = 256;
 const HAS_QUEUE: &str = "a live reservation keeps its queue";
 /// Stands for a lifetime that ends with the period of a calendar limit.
 const CALENDAR: u32 = 0;
@@ -353,11 +355,20 @@ impl LiveLimit {
         freed_at.map_or(backoff, |moment| moment.since(now))
     }
 
-    /// When an amount that does not fit now will, if no lease completes before and a pending decrease applies; `None` if never.
+    /// When an amount that does not fit now may, if no lease completes before and a pending decrease applies; `None` if never. Where many
+    /// reservations lapse before, it is the moment of one of them (`MEM-03`).
     pub(super) fn lapse(&self, now: Timestamp, amount: u64) -> Option<Duration> {
         let target = self.registered().target().get();
         let freed = self.used().saturating_add(amount).checked_sub(target)?;
-        freed_at(self.queues(), freed, |_| true).map(|moment| moment.since(now))
+        let (mut checks_left, mut last) = (LAPSE_CHECKS_MAX, None);
+        let is_checked = |moment| {
+            last = Some(moment);
+            checks_left -= 1;
+            checks_left > 0
+        };
+        let freed_at = freed_at(self.queues(), freed, is_checked);
+        let moment = if checks_left == 0 { last } else { freed_at };
+        moment.map(|moment| moment.since(now))
     }
 
     /// Applies a pending decrease if it fits with `used` units live, and updates what depends on the definition.

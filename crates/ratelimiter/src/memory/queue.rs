@@ -78,7 +78,7 @@ impl Queue {
 pub(super) fn freed_at<'a>(
     queues: impl Iterator<Item = &'a Queue> + Clone,
     amount: u64,
-    is_in_time: impl Fn(Timestamp) -> bool,
+    mut is_in_time: impl FnMut(Timestamp) -> bool,
 ) -> Option<Timestamp> {
     let mut alone = queues.clone();
     if let (Some(Queue { reservations, joined: None }), None) = (alone.next(), alone.next()) {

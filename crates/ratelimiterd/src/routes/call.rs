@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::{Request, Version};
 use ratelimiter::{LimitKey, Unanswered};
-use ratelimiter_wire::{BatchAnswer, Body, Refusal, read, read_batch};
+use ratelimiter_wire::{BatchAnswer, Body, ErrorBody, ErrorCode, Refusal, read, read_batch};
 use serde::Serialize;
 
 use super::AppState;
@@ -78,7 +78,8 @@ pub(super) async fn one<C: LimiterCall, B: HostedBackend>(
         Err(refusal) => Err(refusal.clone()),
     };
     let answer = match answered {
-        Ok(result) => C::answer(result),
+        Ok(Some(result)) => C::answer(result),
+        Ok(None) => return unread(),
         Err(refusal) => refusal.into(),
     };
     let calls = caller.as_ref().ok().map(|caller| caller.calls());
@@ -93,33 +94,68 @@ async fn answer_one<C: LimiterCall, B: HostedBackend>(
     caller: &Caller,
     request: Request<impl ReadBody>,
     client: &impl Client,
-) -> Result<Result<C::Answered, C::Error>, Refusal> {
+) -> Result<Option<Result<C::Answered, C::Error>>, Refusal> {
     caller.check_may(Permission::Call)?;
     let version = request.version();
     let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
     let request = with_permitted_keys::<C>(caller, read::<C::Body>(&bytes)?)?;
     let called = C::call(&app.limiter, &request);
-    let result = in_time(app, C::wait(&request), client, version, called).await;
+    let wait = C::wait(&request);
+    let waits = Waits { wait, client, version, calls: caller.calls(), count: 1 };
+    let Some(result) = in_time(app, waits, called).await else { return Ok(None) };
     C::log(&request, &result);
-    Ok(result)
+    Ok(Some(result))
 }
 
-/// Waits for an answer until the backend's time is over. A client that goes away while its request waits for room ends that.
+/// Requests that may wait for room.
+struct Waits<'a, C> {
+    /// How long.
+    wait: Duration,
+    client: &'a C,
+    version: Version,
+    calls: &'a OutcomeCounters,
+    count: usize,
+}
+
+/// Waits for an answer until the backend's time is over. A client that goes away while its request waits for room ends that; then
+/// there is no answer.
 async fn in_time<B: HostedBackend, T, E: From<Unanswered>>(
     app: &AppState<B>,
-    wait: Duration,
-    client: &impl Client,
-    version: Version,
+    waits: Waits<'_, impl Client>,
     answer: impl Future<Output = Result<T, E>>,
-) -> Result<T, E> {
+) -> Option<Result<T, E>> {
+    let Waits { wait, client, version, calls, count } = waits;
     if wait.is_zero() {
-        return app.with_timeout(answer).await;
+        return Some(app.with_timeout(answer).await);
     }
+    let mut gone = CountGone { metrics: &app.metrics, calls, count };
     let answered = while_connected(client, version, app.with_timeout_after(wait, answer)).await;
-    answered.unwrap_or_else(|| {
-        let reason = "the client closed the connection".to_owned();
-        Err(Unanswered { reason, retry_after: Duration::ZERO }.into())
-    })
+    if answered.is_some() {
+        gone.count = 0;
+    }
+    answered
+}
+
+/// Counts requests whose client goes away. Over HTTP/2 that drops their future.
+struct CountGone<'a> {
+    metrics: &'a Metrics,
+    calls: &'a OutcomeCounters,
+    count: usize,
+}
+
+impl Drop for CountGone<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            tracing::debug!(count = self.count, "the client went away while its request waited");
+            self.metrics.count_gone(self.calls, self.count);
+        }
+    }
+}
+
+/// The response to a client that has gone away.
+fn unread() -> Response {
+    let message = "the client closed the connection".to_owned();
+    response::error(&ErrorBody { error: ErrorCode::BackendError, message })
 }
 
 /// Passes on a request if its caller may use all its keys.
@@ -146,7 +182,8 @@ pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
     };
     let calls = caller.as_ref().ok().map(|caller| caller.calls());
     let response = match answered {
-        Ok(answer) => {
+        Ok(None) => return unread(),
+        Ok(Some(answer)) => {
             for result in &answer.results {
                 C::count(&app.metrics, &*app.backend, calls, result);
             }
@@ -167,7 +204,7 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
     caller: &Caller,
     request: Request<impl ReadBody>,
     client: &impl Client,
-) -> Result<BatchAnswer<C::Answer>, Refusal> {
+) -> Result<Option<BatchAnswer<C::Answer>>, Refusal> {
     caller.check_may(Permission::Call)?;
     let version = request.version();
     let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
@@ -180,9 +217,12 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
     }
     let called = async { Ok::<_, C::Error>(C::call_batch(&app.limiter, &requests).await) };
     let wait = requests.iter().map(C::wait).max().unwrap_or_default();
-    let results = match in_time(app, wait, client, version, called).await {
-        Ok(results) => results,
-        Err(error) => vec![Err(error); requests.len()],
+    let count = requests.len();
+    let waits = Waits { wait, client, version, calls: caller.calls(), count };
+    let results = match in_time(app, waits, called).await {
+        Some(Ok(results)) => results,
+        Some(Err(error)) => vec![Err(error); count],
+        None => return Ok(None),
     };
     let mut answered = requests.iter().zip(results);
     let answer = |item: Result<(), Refusal>| match item {
@@ -194,5 +234,5 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
         }
         Err(refusal) => refusal.into(),
     };
-    Ok(BatchAnswer { results: parsed.into_iter().map(answer).collect() })
+    Ok(Some(BatchAnswer { results: parsed.into_iter().map(answer).collect() }))
 }

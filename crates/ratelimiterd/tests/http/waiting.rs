@@ -27,8 +27,17 @@ async fn full_server() -> TestServer {
 }
 
 async fn waiters(server: &TestServer) -> u64 {
+    metric(server, "ratelimiter_waiters").await
+}
+
+/// Reserves with this outcome.
+async fn reserves(server: &TestServer, outcome: &str) -> u64 {
+    metric(server, &format!("ratelimiter_reserve_total{{outcome=\"{outcome}\"}}")).await
+}
+
+async fn metric(server: &TestServer, name: &str) -> u64 {
     let metrics = server.get("/metrics").await.body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("ratelimiter_waiters "));
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap().parse().unwrap()
 }
 
@@ -138,6 +147,8 @@ async fn wait_04_a_client_that_goes_away_is_forgotten() {
     eventually("it waits", async || waiters(&server).await == 1).await;
     drop(stream);
     eventually("it is forgotten", async || waiters(&server).await == 0).await;
+    eventually("it is counted", async || reserves(&server, "client_gone").await == 1).await;
+    assert_eq!(reserves(&server, "backend_error").await, 0);
     server.complete(1, &[]).await;
     assert_eq!(server.reserve(3, &[(SLOTS, 1)]).await.json()["allowed"], true);
 }
@@ -161,6 +172,7 @@ async fn wait_04_a_request_that_is_taken_back_is_forgotten() {
     eventually("both wait", async || waiters(&server).await == 2).await;
     gone.abort();
     eventually("one is forgotten", async || waiters(&server).await == 1).await;
+    eventually("it is counted", async || reserves(&server, "client_gone").await == 1).await;
     server.complete(1, &[]).await;
     assert!(stays.await.unwrap().unwrap().is_allowed());
 }

@@ -137,7 +137,7 @@ impl World {
                 && decision.is_allowed()
             {
                 // The measurement may be over.
-                drop(admitted.send(request.lease).await);
+                let _sent = admitted.send(request.lease).await;
             }
         });
         yield_now().await;
