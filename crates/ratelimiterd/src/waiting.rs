@@ -496,10 +496,10 @@ impl<B: HostedBackend> State<B> {
 
 impl<B: HostedBackend> Waiter<B> {
     /// Answers all callers.
-    fn answer(self, answer: &Answer, allow: Option<Arc<UnreadAllow<B>>>) {
+    fn answer(self, answer: &Answer, allow: Option<&Arc<UnreadAllow<B>>>) {
         for caller in self.callers {
             // The caller may have gone away.
-            drop(caller.sender.send(Delivery { answer: answer.clone(), allow: allow.clone() }));
+            drop(caller.sender.send(Delivery { answer: answer.clone(), allow: allow.cloned() }));
         }
     }
 }

@@ -204,7 +204,7 @@ impl<B: HostedBackend> Waiters<B> {
                 (*waiter, answer, allow)
             }
         };
-        waiter.answer(&answer, allow);
+        waiter.answer(&answer, allow.as_ref());
     }
 
     /// A waiter was denied again. It goes on waiting if the time of a caller is not over.
