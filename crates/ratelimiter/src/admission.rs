@@ -382,6 +382,7 @@ impl<W> Admission<W> {
             let Wake::At(until) = wake else { return Checked::Stays(None) };
             return Checked::Stays(Some(until));
         }
+        let was_held_up = matches!(self.rooms.place(room), Some(Place::Gate(_)));
         self.leave_room(id);
         if by.owner == Owner::Tenant {
             // What its tenant lacks must not keep others out where it goes first.
@@ -389,7 +390,10 @@ impl<W> Admission<W> {
         }
         let room = self.enter_room(id, Some(by));
         match wake {
-            Wake::OnTurn => self.rooms.wake(room),
+            Wake::OnTurn => {
+                self.waiters.get_mut(&id).expect(EXISTS).has_followed = was_held_up;
+                self.rooms.wake(room);
+            }
             Wake::At(until) => self.rooms.wake_by(room, until),
             Wake::OnEvent => {}
         }
@@ -422,11 +426,13 @@ impl<W> Admission<W> {
         held_up.or_else(|| Some((self.follows(waiter)?, Wake::OnTurn)))
     }
 
-    /// The gate to which others have moved before this waiter, in a scan that was interrupted. Never from each of two rooms to the
-    /// other one.
+    /// The gate to which others have moved before this waiter, in a scan that was interrupted. It follows once, lest it go to and fro
+    /// between two rooms.
     fn follows(&self, waiter: &Waiter<W>) -> Option<GateRequirement> {
         let WaiterState::InRoom { room, held_up_by: Some(_) } = waiter.state else { return None };
-        self.rooms.scan(room)?;
+        if waiter.has_followed || self.rooms.scan(room).is_none() {
+            return None;
+        }
         let mut requirements = waiter.requirements.iter();
         let found = requirements.find(|requirement| {
             let other = self.rooms.find(&Place::Gate(requirement.gate));
@@ -443,6 +449,7 @@ impl<W> Admission<W> {
             self.gates.ask(gate);
         }
         waiter.attempts += 1;
+        waiter.has_followed = false;
         waiter.turn = Some(turn);
         waiter.wait = None;
         waiter.state = WaiterState::Asking { since: self.gates.releases(), begun_at: now };

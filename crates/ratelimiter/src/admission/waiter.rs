@@ -34,6 +34,8 @@ pub struct Waiter<W> {
     pub(super) turn: Option<TurnNumber>,
     /// How often another passed it since its last denial.
     pub(super) passes: u32,
+    /// It moved to the room of a gate that does not hold it up, since it asked last.
+    pub(super) has_followed: bool,
     /// The caller's data.
     pub work: W,
 }
@@ -90,6 +92,7 @@ impl<W> Waiter<W> {
             denials: Denials::default(),
             turn: None,
             passes: 0,
+            has_followed: false,
             work,
         }
     }

@@ -53,7 +53,7 @@ fn every_metric_has_its_stable_name() {
         ratelimiter_waiters 3
     "#]]
     .assert_eq(&counted);
-    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 15);
+    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 16);
     assert_eq!(text.matches("ratelimiter_complete_total{").count(), 7);
     let without_the_limit = metrics.render(&view, &gauges(&[], &[], None));
     assert!(!without_the_limit.contains("ratelimiter_limit_capacity{"), "{without_the_limit}");

@@ -82,10 +82,7 @@ impl World {
     /// Waiters in the room of a limit's gate.
     fn in_room(&self, limit: usize) -> usize {
         let gate = self.admission.gates.find(&self.limits[limit].0);
-        let is_there = |waiter: &&Waiter<()>| match waiter.state {
-            WaiterState::InRoom { held_up_by: Some(by), .. } => Some(by.gate) == gate,
-            _ => false,
-        };
+        let is_there = |waiter: &&Waiter<()>| matches!(waiter.state, WaiterState::InRoom { held_up_by: Some(by), .. } if Some(by.gate) == gate);
         self.admission.waiters.values().filter(is_there).count()
     }
 }
@@ -158,7 +155,6 @@ fn wait_03_who_lacks_nothing_is_found_behind_many_who_do() {
 #[test]
 fn wait_06_no_waiter_is_forgotten() {
     for seed in 0..300 {
-        eprintln!("seed {seed}");
         let mut random = fastrand::Rng::with_seed(seed);
         let capacity = random.u64(1..=6);
         let mut world = World::new(&[capacity; 4]);
