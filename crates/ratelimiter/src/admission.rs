@@ -683,10 +683,24 @@ impl<W> Admission<W> {
         };
         match waiter.state {
             WaiterState::Asking { .. } => return Removed::Asking,
-            WaiterState::InRoom { .. } => self.leave_room(id),
+            WaiterState::InRoom { .. } => {
+                self.leave_room(id);
+                self.reopen_gates(id);
+            }
             WaiterState::Resting(until) => drop(self.resting.remove(&(until, id))),
         }
         Removed::Waiting(Box::new(self.take_out(id)))
+    }
+
+    /// A waiter leaves. Where nobody else was denied, those that its denial held up may ask.
+    fn reopen_gates(&mut self, id: WaiterId) {
+        let Some(Wait { denied, .. }) = &self.waiters[&id].wait else { return };
+        for gate in denied.iter().map(|requirement| requirement.gate) {
+            if self.rooms.oldest_denied(gate).is_none() {
+                self.gates.reopen(gate);
+                self.rooms.wake_gate(gate);
+            }
+        }
     }
 
     /// Removes all waiters that do not ask, in the order of arrival.

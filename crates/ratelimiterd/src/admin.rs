@@ -1,8 +1,8 @@
-//! Changing limits: one change at a time, in the backend and on disk together.
+//! Changing limits: one change at a time, in the backend and in the registry's document together.
 //!
-//! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`). In a backend that is not shared it is
-//! applied last, since no rollback brings back what was counted there. It completes even if the client disconnects, so that backend and
-//! file stay consistent.
+//! A change is staged, applied in the backend, and committed (`DEF-08`). In a backend that is not shared it is applied last, since no
+//! rollback brings back what was counted there. It completes even if the client disconnects, so that backend and document stay
+//! consistent.
 
 mod change;
 mod change_log;
@@ -12,7 +12,6 @@ mod shared_file;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -26,24 +25,27 @@ use tracing::Instrument;
 pub use self::change::ChangeError;
 use self::change::{ChangeRefused, Progress, unanswered};
 use self::change_log::{log_defined, log_deleted};
-use self::definition_store::{DISK_WORK_PANICKED, DefinitionStore, StagedChange};
+use self::definition_store::{DefinitionStore, StagedChange};
 use crate::disk::LockMode;
 use crate::hosted::HostedBackend;
-use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, is_permanent};
+use crate::limits_file::{LoadError, OwnError, is_permanent};
+use crate::medium::{Lock, Medium, RegistryPlace};
+use crate::metrics::Text;
 use crate::runtime::Runtime;
 
 /// Retry hint of a change that could not be stored.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Defines and deletes limits, in the backend and in the limits file.
+/// Defines and deletes limits, in the backend and in the registry's document.
 #[derive(Debug)]
 pub struct Admin<B> {
     backend: Arc<B>,
     runtime: Arc<dyn Runtime>,
-    /// Where the server listens; shown to other servers that want the same file.
+    /// Where the server listens; shown to other servers that want the same definitions.
     addr: SocketAddr,
+    medium: Arc<dyn Medium>,
     store: Mutex<DefinitionStore>,
-    /// Number of limits in the file at the start.
+    /// Number of limits at the start.
     limit_count: usize,
     /// Whether the backend has the definitions. Every request checks this; once it is true, without a lock.
     is_ready: AtomicBool,
@@ -56,13 +58,10 @@ pub struct Admin<B> {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the message says what each field is")]
 pub enum RestoreError {
-    /// Another server owns the limits file (`OPS-06`).
-    #[error(
-        "the limits file {} is in use by {by}; stop that, or give this server a file of its own (--limits)",
-        path.display()
-    )]
-    InUse { path: PathBuf, by: String },
-    /// The limits file cannot be used.
+    /// Another server owns the definitions (`OPS-06`).
+    #[error("{registry} is in use by {by}; stop that, or give this server {instead}")]
+    InUse { registry: String, by: String, instead: &'static str },
+    /// The limits file, or the document in a database, cannot be used.
     #[error(transparent)]
     File(#[from] LoadError),
     /// The backend rejected the limits.
@@ -71,32 +70,34 @@ pub enum RestoreError {
 }
 
 impl<B: HostedBackend> Admin<B> {
-    /// Loads the definitions from the file into the backend. A shared backend may not answer yet; the first tick that
-    /// reaches it does this then.
+    /// Loads the definitions from a file or a database into the backend. A shared backend may not answer yet; the first
+    /// tick that reaches it does this then.
     ///
     /// # Errors
-    /// Another server owns the file, the file has errors, or the backend rejects the limits.
+    /// Another server owns the definitions, they cannot be read or have errors, or the backend rejects the limits.
     pub async fn restore(
         backend: Arc<B>,
-        file: LimitsFile,
+        place: impl Into<RegistryPlace>,
         addr: SocketAddr,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self, RestoreError> {
-        let owned = own(&*backend, &file, addr, &*runtime).await;
+        let medium = place.into().medium(&runtime);
+        medium.open().await?;
+        let owned = own(&*backend, &*medium, addr).await;
         if let Err(OwnError::InUse { by }) = owned {
-            return Err(RestoreError::InUse { path: file.path().to_owned(), by });
+            let (registry, instead) = medium.describe();
+            return Err(RestoreError::InUse { registry, by, instead });
         }
-        // Read before the content, so that a write in between is detected as a change.
-        let version = file.version().unwrap_or_default();
-        let LimitsDocument { registry, preserved: unknown_fields, notes } = file.load()?;
+        let (version, document) = medium.load().await?;
+        let LimitsDocument { registry, preserved: unknown_fields, notes } = document;
         // A server that cannot write cannot overwrite the definitions of others.
         if let Err(OwnError::CannotLock(error)) = &owned {
-            let path = file.path().display();
-            tracing::warn!(%path, %error, "the limits file cannot be locked; it is read-only here");
+            let registry = medium.place();
+            tracing::warn!(%registry, %error, "the registry cannot be locked; it is read-only here");
         }
         let is_owned = owned.is_ok();
         let limit_count = registry.len();
-        let mut store = DefinitionStore::new(file, owned.ok(), Arc::clone(&runtime));
+        let mut store = DefinitionStore::new(Arc::clone(&medium), owned.ok());
         store.log_notes(&notes);
         let is_shared = backend.is_shared();
         if !is_shared {
@@ -110,9 +111,8 @@ impl<B: HostedBackend> Admin<B> {
             }
             (store.unknown_fields, store.version_seen) = (unknown_fields, version);
             if is_owned {
-                // A memory backend has no late changes, so staged files of a dead process mean nothing.
-                let uncommitted = store.file.uncommitted().unwrap_or_default();
-                uncommitted.into_iter().for_each(|staged| drop(staged.remove()));
+                // A memory backend has no late changes, so what a dead process has staged means nothing.
+                medium.clear_staged().await;
             }
         }
         let reason = "the backend does not have the definitions yet".to_owned();
@@ -120,6 +120,7 @@ impl<B: HostedBackend> Admin<B> {
             backend,
             runtime,
             addr,
+            medium,
             store: Mutex::new(store),
             limit_count,
             is_ready: AtomicBool::new(!is_shared),
@@ -239,7 +240,7 @@ impl<B: HostedBackend> Admin<B> {
         limits: Vec<Limit>,
         keys: &[LimitKey],
         staged: StagedChange,
-        lock: Option<&FileLock>,
+        lock: Option<&Lock>,
     ) -> Result<Vec<LimitStatus>, ChangeError<DefineError>> {
         let statuses = match self.backend.define_all(limits).await {
             Ok(statuses) => statuses,
@@ -267,7 +268,7 @@ impl<B: HostedBackend> Admin<B> {
         limits: Vec<Limit>,
         keys: &[LimitKey],
         staged: StagedChange,
-        lock: Option<&FileLock>,
+        lock: Option<&Lock>,
     ) -> Result<Vec<LimitStatus>, ChangeError<DefineError>> {
         if let Err(error) = staged.commit().await {
             return Err(self.roll_back(store, &[], lock, &error).await.into());
@@ -318,26 +319,26 @@ impl<B: HostedBackend> Admin<B> {
         Ok(())
     }
 
-    /// Rolls back a change that the backend has applied and the file has not: in the backend, and in the file too, in
-    /// case the new content got there without being flushed. A file that cannot be replaced is unchanged.
+    /// Rolls back a change that the backend has applied and the document has not: in the backend, and in the document too,
+    /// in case the new content got there without being flushed. A document that cannot be replaced is unchanged.
     async fn roll_back(
         &self,
         store: &mut DefinitionStore,
         keys: &[LimitKey],
-        lock: Option<&FileLock>,
+        lock: Option<&Lock>,
         error: &io::Error,
     ) -> ChangeRefused {
         self.restore_backend(store, keys).await;
         if is_permanent(error) {
-            return ChangeRefused::of("it cannot be replaced", error);
+            return ChangeRefused::of("the registry cannot be replaced", error);
         }
-        tracing::error!(%error, "the limits file cannot be written");
+        tracing::error!(%error, "the registry cannot be written");
         store.needs_write = true;
         let outcome = match store.write_if_needed(lock).await {
             true => "so the change is rolled back",
             false => "nor restored now; whether the change takes effect is not known yet",
         };
-        unanswered(format!("the limits file cannot be written, {outcome}: {error}")).into()
+        unanswered(format!("the registry cannot be written, {outcome}: {error}")).into()
     }
 
     /// Restores limits in the backend from the registry, after a change that failed or could not be stored. If the
@@ -380,10 +381,10 @@ impl<B: HostedBackend> Admin<B> {
         self.restore_backend(store, &keys).await;
     }
 
-    /// Runs the backend's background work, applies what others have written to the file, and stores the decreases that
-    /// have been applied.
+    /// Runs the backend's background work, applies what others have written, and stores the decreases that have been
+    /// applied.
     ///
-    /// The backend may not answer. `stop` ends the waiting, but not a write to the file.
+    /// The backend may not answer. `stop` ends the waiting, but not a write.
     pub async fn tick(&self, stop: &CancellationToken) {
         let worked = stop.run_until_cancelled(self.tick_before_write());
         if let Some(Some((mut store, lock))) = worked.await {
@@ -392,9 +393,7 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     /// All of a tick except the write. Returns the store and the lock if there is something to write.
-    async fn tick_before_write(
-        &self,
-    ) -> Option<(MutexGuard<'_, DefinitionStore>, Option<FileLock>)> {
+    async fn tick_before_write(&self) -> Option<(MutexGuard<'_, DefinitionStore>, Option<Lock>)> {
         if !self.initialize().await {
             return None;
         }
@@ -403,6 +402,7 @@ impl<B: HostedBackend> Admin<B> {
         if self.backend.is_shared() {
             self.sync_from_file(&mut store).await;
         }
+        self.keep_ownership(&mut store).await;
         self.retry_rollbacks(&mut store).await;
         let mut settled = Vec::new();
         for key in store.decreasing() {
@@ -415,14 +415,24 @@ impl<B: HostedBackend> Admin<B> {
             return None;
         }
         let lock = self.persist_committed(&mut store, &settled).await?;
-        store.owned.is_some().then_some((store, lock))
+        store.is_owned().then_some((store, lock))
     }
 }
 
 impl<B> Admin<B> {
-    /// Number of limits in the file at the start.
+    /// Number of limits at the start.
     pub(crate) const fn limit_count(&self) -> usize {
         self.limit_count
+    }
+
+    /// Adds the metrics of a registry in a database, in Prometheus' text format.
+    pub(crate) fn write_metrics(&self, text: &mut String) {
+        let Some(is_connected) = self.medium.is_connected() else { return };
+        let name = "ratelimiter_registry_connected";
+        let mut own = Text::default();
+        own.family(name, "gauge", "Whether the database of the registry answers.");
+        own.sample(name, &[], u8::from(is_connected));
+        text.push_str(&own.into_string());
     }
 
     /// Why requests cannot be answered yet; `None` once the backend has the definitions.
@@ -437,18 +447,15 @@ impl<B> Admin<B> {
 
 async fn own<B: HostedBackend>(
     backend: &B,
-    file: &LimitsFile,
+    medium: &dyn Medium,
     addr: SocketAddr,
-    runtime: &dyn Runtime,
-) -> Result<FileLock, OwnError> {
+) -> Result<Lock, OwnError> {
     let mode = if backend.is_shared() { LockMode::Shared } else { LockMode::Exclusive };
-    let file = file.clone();
-    let owned = runtime.run_blocking(move || file.own(mode, addr)).await;
-    owned.unwrap_or_else(|_| Err(OwnError::CannotLock(io::Error::other(DISK_WORK_PANICKED))))
+    medium.own(mode, addr).await
 }
 
 fn not_written(error: &io::Error) -> ChangeRefused {
-    ChangeRefused::of("the limits file cannot be written", error)
+    ChangeRefused::of("the registry cannot be written", error)
 }
 
 fn state_unread(error: StateError) -> DeleteError {

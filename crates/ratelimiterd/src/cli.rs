@@ -35,7 +35,7 @@ struct Cli {
 enum Command {
     /// Run the server (also without a command)
     Serve(Settings),
-    /// Validate config and limits file, print every error with its location, exit 1 if there is any
+    /// Validate config and limits, print every error with its location, exit 1 if there is any
     Check(Settings),
     /// Define, delete and show the limits of a running server, and its open leases
     Limits(limits::Limits),
@@ -100,7 +100,9 @@ fn dispatch(cli: Cli, variables: Vec<(String, String)>) -> Result<ExitCode, CliE
             let read_config = || settings.layers(variables.clone()).config();
             in_runtime(serve::run(read_config().map_err(CliError::of)?, read_config))
         }
-        Command::Check(settings) => check::run(&settings, variables, &mut io::stdout().lock()),
+        Command::Check(settings) => {
+            in_runtime(check::run(&settings, variables, &mut io::stdout().lock()))
+        }
         Command::Limits(limits) => in_runtime(limits::run(limits)),
         Command::Bench(bench) => in_runtime(bench::run(bench)),
         Command::Top(top) => in_runtime(top::run(top)),

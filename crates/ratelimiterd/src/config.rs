@@ -31,7 +31,7 @@ pub(crate) use secrets::TokenHolder;
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
-use crate::LimitsFile;
+use crate::{LimitsFile, PostgresRegistry, RegistryPlace, RegistryUrl};
 
 /// The most events that TigerBeetle accepts in one batch.
 pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = MAX_BATCH_EVENTS_MAX as u64;
@@ -44,7 +44,7 @@ pub const TIGERBEETLE_SESSIONS_MAX: u64 = SESSIONS_MAX as u64;
 pub struct Config {
     /// Address, timeouts and TLS.
     pub server: ServerConfig,
-    /// The limits file.
+    /// The limits file, or the database in its place.
     pub registry: RegistryConfig,
     /// Tokens.
     pub auth: AuthConfig,
@@ -116,8 +116,11 @@ pub enum BackendChoice {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RegistryConfig {
-    /// Path of the limits file.
+    /// Path of the limits file, unless there is a URL.
     pub path: PathBuf,
+    /// Database that stores the limits instead of a file.
+    #[serde(deserialize_with = "not_empty")]
+    pub url: Option<RegistryUrl>,
     /// Most limits that can be defined.
     #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
     pub limits_max: u64,
@@ -278,10 +281,13 @@ impl AuthConfig {
 }
 
 impl RegistryConfig {
-    /// The limits file with its bound.
-    pub fn limits_file(&self) -> LimitsFile {
+    /// The limits file or the database, with the bound on limits.
+    pub fn place(&self) -> RegistryPlace {
         let limits_max = usize::try_from(self.limits_max).unwrap_or(usize::MAX);
-        LimitsFile::new(&self.path).with_limits_max(limits_max)
+        match &self.url {
+            Some(url) => RegistryPlace::Postgres(PostgresRegistry::new(url.clone(), limits_max)),
+            None => LimitsFile::new(&self.path).with_limits_max(limits_max).into(),
+        }
     }
 }
 
@@ -310,12 +316,22 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// A value that is given must not be null: it would silently mean the default.
+fn not_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
 impl Default for RegistryConfig {
     fn default() -> Self {
         let MemoryOptions { instances_max, new_instances_per_second_max, .. } =
             MemoryOptions::default();
         Self {
             path: PathBuf::from("./data/limits.json"),
+            url: None,
             limits_max: LimitsFile::LIMITS_MAX_DEFAULT as u64,
             instances_max: instances_max as u64,
             new_instances_per_second_max: new_instances_per_second_max as u64,

@@ -19,8 +19,8 @@ use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{LeaseId, Registry, TEMPLATES_MAX};
 use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError, PreservedFields};
 
-pub(crate) use self::owner::OwnError;
-pub(crate) use self::staged_files::StagedFile;
+pub(crate) use self::owner::{OwnError, SHARED_OWNERS};
+pub(crate) use self::staged_files::StagedDocument;
 use crate::disk::{Access, Disk, DiskFile, OsDisk};
 
 /// The file that stores the definitions.
@@ -40,9 +40,6 @@ pub(crate) struct Staged {
     disk: Arc<dyn Disk>,
     temporary: PathBuf,
     path: PathBuf,
-    /// Disk work continues when its caller is gone. It holds the locks itself, so that no other server writes before it
-    /// has ended.
-    _locks: Vec<FileLock>,
 }
 
 /// A lock on a file next to the limits file. It ends when this and its clones are dropped, or with the process.
@@ -50,10 +47,11 @@ pub(crate) struct Staged {
 #[must_use = "writing needs the lock"]
 pub(crate) struct FileLock(#[expect(dead_code, reason = "it is held")] Arc<dyn DiskFile>);
 
-/// Why a limits file cannot be used.
+/// Why a limits file, or its content in a database, cannot be used.
 #[derive(Debug)]
 pub struct LoadError {
-    path: PathBuf,
+    /// A path, or a URL without its password.
+    place: String,
     reason: LoadReason,
 }
 
@@ -103,11 +101,7 @@ impl LimitsFile {
     /// The file cannot be read, or has errors: all of them are reported.
     pub fn load(&self) -> Result<LimitsDocument, LoadError> {
         match self.load_existing() {
-            Err(LoadError { reason: LoadReason::Unreadable(error), .. })
-                if error.kind() == io::ErrorKind::NotFound =>
-            {
-                Ok(LimitsDocument::default())
-            }
+            Err(error) if error.is_missing() => Ok(LimitsDocument::default()),
             loaded => loaded,
         }
     }
@@ -117,24 +111,13 @@ impl LimitsFile {
     /// # Errors
     /// As [`LimitsFile::load`], and when there is no file.
     pub fn load_existing(&self) -> Result<LimitsDocument, LoadError> {
-        let load_error = |reason| LoadError { path: self.path.clone(), reason };
+        let place = || self.path.display().to_string();
         let bytes_max = LIMITS_FILE_BYTES_MAX as u64 + 1;
-        let bytes = match self.disk.read_file(&self.path, bytes_max) {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(what)) => return Err(load_error(LoadReason::NotAFile(what))),
-            Err(error) => return Err(load_error(LoadReason::Unreadable(error))),
-        };
-        let read = LimitsDocument::read(&bytes);
-        let document = read.map_err(|error| load_error(LoadReason::Invalid(error)))?;
-        let (count, limits_max) = (document.registry.len(), self.limits_max);
-        if count > limits_max {
-            return Err(load_error(LoadReason::TooMany { count, limits_max }));
+        match self.disk.read_file(&self.path, bytes_max) {
+            Ok(Ok(bytes)) => parse(place, &bytes, self.limits_max),
+            Ok(Err(what)) => Err(LoadError { place: place(), reason: LoadReason::NotAFile(what) }),
+            Err(error) => Err(LoadError::unreadable(place(), error)),
         }
-        let count = document.registry.template_count();
-        if count > TEMPLATES_MAX {
-            return Err(load_error(LoadReason::TooManyTemplates { count }));
-        }
-        Ok(document)
     }
 
     /// Writes new content next to the file, and flushes it.
@@ -151,15 +134,8 @@ impl LimitsFile {
             disk: Arc::clone(&self.disk),
             temporary: self.sibling_path(&format!("{}.tmp", self.name)),
             path: self.path.clone(),
-            _locks: Vec::new(),
         };
-        let text = preserved.write(registry.iter());
-        if text.len() > LIMITS_FILE_BYTES_MAX {
-            let reason = format!(
-                "it would have more than {LIMITS_FILE_BYTES_MAX} bytes, which no server reads"
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-        }
+        let text = write(registry, preserved)?;
         match staged.write(text.as_bytes()) {
             Ok(()) => Ok(staged),
             Err(error) => {
@@ -197,11 +173,6 @@ impl Staged {
         self.disk.open(folder_of(&self.path), Access::Read)?.sync_all()
     }
 
-    /// Holds these locks until it is committed or discarded.
-    pub(crate) fn holding(self, locks: Vec<FileLock>) -> Self {
-        Self { _locks: locks, ..self }
-    }
-
     /// Replaces the file with the staged content.
     ///
     /// # Errors
@@ -226,9 +197,43 @@ impl Staged {
     pub(crate) fn discard(self) {
         drop(self.disk.remove_file(&self.temporary));
     }
+}
 
-    /// Leaves the staged file in place: the change was begun, and its outcome is unknown.
-    pub(crate) fn leave_uncommitted(self) {}
+/// Reads the content of a limits file.
+///
+/// # Errors
+/// It has errors, all of which are reported, or too many limits.
+pub(crate) fn parse(
+    place: impl Fn() -> String,
+    bytes: &[u8],
+    limits_max: usize,
+) -> Result<LimitsDocument, LoadError> {
+    let load_error = |reason| LoadError { place: place(), reason };
+    let read = LimitsDocument::read(bytes);
+    let document = read.map_err(|error| load_error(LoadReason::Invalid(error)))?;
+    let count = document.registry.len();
+    if count > limits_max {
+        return Err(load_error(LoadReason::TooMany { count, limits_max }));
+    }
+    let count = document.registry.template_count();
+    if count > TEMPLATES_MAX {
+        return Err(load_error(LoadReason::TooManyTemplates { count }));
+    }
+    Ok(document)
+}
+
+/// The content of a limits file.
+///
+/// # Errors
+/// It would be too long to be read again.
+pub(crate) fn write(registry: &Registry, preserved: &PreservedFields) -> io::Result<String> {
+    let text = preserved.write(registry.iter());
+    if text.len() > LIMITS_FILE_BYTES_MAX {
+        let reason =
+            format!("it would have more than {LIMITS_FILE_BYTES_MAX} bytes, which no server reads");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    Ok(text)
 }
 
 /// Writing cannot succeed until an operator fixes the cause.
@@ -249,26 +254,37 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+impl LoadError {
+    pub(crate) const fn unreadable(place: String, error: io::Error) -> Self {
+        Self { place, reason: LoadReason::Unreadable(error) }
+    }
+
+    /// There is no content.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(&self.reason, LoadReason::Unreadable(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = self.path.display();
+        let place = &self.place;
         match &self.reason {
-            LoadReason::Unreadable(error) => write!(f, "{path}: cannot be read: {error}"),
-            LoadReason::NotAFile(what) => write!(f, "{path}: is {what}, not a limits file"),
+            LoadReason::Unreadable(error) => write!(f, "{place}: cannot be read: {error}"),
+            LoadReason::NotAFile(what) => write!(f, "{place}: is {what}, not a limits file"),
             LoadReason::Invalid(LimitsFileError { errors }) => {
                 for (at, error) in errors.iter().enumerate() {
                     let separator = if at == 0 { "" } else { "\n" };
-                    write!(f, "{separator}{path}: {error}")?;
+                    write!(f, "{separator}{place}: {error}")?;
                 }
                 Ok(())
             }
             LoadReason::TooMany { count, limits_max } => write!(
                 f,
-                "{path}: has {count} limits, and registry.limits_max allows {limits_max}; raise it, or delete some"
+                "{place}: has {count} limits, and registry.limits_max allows {limits_max}; raise it, or delete some"
             ),
             LoadReason::TooManyTemplates { count } => write!(
                 f,
-                "{path}: has {count} templates, and at most {TEMPLATES_MAX} are allowed; delete some"
+                "{place}: has {count} templates, and at most {TEMPLATES_MAX} are allowed; delete some"
             ),
         }
     }

@@ -128,7 +128,7 @@ const OPERATIONS: [ApiOperation; 16] = [
             FORBIDDEN_KEY,
             (
                 "409",
-                "`kind_conflict:<key>`: the kind of a limit cannot change; `too_many_limits`: the maximum number of limits or templates is reached; or `limits_read_only`: the server cannot write its limits file.",
+                "`kind_conflict:<key>`: the kind of a limit cannot change; `too_many_limits`: the maximum number of limits or templates is reached; or `limits_read_only`: the server cannot write its registry.",
             ),
             NOT_CHANGED,
         ],
@@ -175,7 +175,7 @@ const OPERATIONS: [ApiOperation; 16] = [
             UNAUTHORIZED,
             FORBIDDEN_KEY,
             ("404", "`not_found`."),
-            ("409", "`limits_read_only`: the server cannot write its limits file."),
+            ("409", "`limits_read_only`: the server cannot write its registry."),
             NOT_CHANGED,
         ],
         parameters: &[KEY],

@@ -90,10 +90,10 @@ impl Server {
             reason,
         })?;
         let backend = Arc::new(backend);
-        let file = config.registry.limits_file();
+        let place = config.registry.place();
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
         let admin =
-            Admin::restore(Arc::clone(&backend), file, local_addr, Arc::clone(&runtime)).await?;
+            Admin::restore(Arc::clone(&backend), place, local_addr, Arc::clone(&runtime)).await?;
         let admin = Arc::new(admin);
         let limit_count = admin.limit_count();
         let waiters_max = as_usize(config.server.waiters_max);

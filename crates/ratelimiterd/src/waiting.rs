@@ -322,8 +322,12 @@ impl<B: HostedBackend> Waiters<B> {
                 None => {}
             }
             let id = *state.by_lease.get(&request.lease)?;
-            let denial = state.waiter(id).denial.clone();
+            let waiter = state.waiter(id);
+            let denial = waiter.denial.clone();
             match wait {
+                _ if !is_same(&waiter.request.requirements, &request.requirements) => {
+                    Err(Err(ReserveError::LeaseConflict))
+                }
                 Some(wait) => self.enter_locked(&mut state, request, wait, denial),
                 None => Err(Ok(Decision::Denied(denial))),
             }

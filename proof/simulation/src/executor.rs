@@ -41,6 +41,8 @@ struct State {
     running: Option<(usize, Group, Operation)>,
     /// The running task's group has died under it.
     running_is_dead: bool,
+    /// Tasks are dropped because their group has died.
+    is_killing: bool,
 }
 
 struct Task {
@@ -122,13 +124,13 @@ impl Executor {
         state.tasks.insert(task, Task { group, operation, waker, future: Box::pin(future) });
     }
 
-    /// Spawns a task of the running one's group, for its operation; none if that group has just died.
+    /// Spawns a task of the running one's group, for its operation; none if the dead ask for it.
     pub(crate) fn spawn_here(&self, future: impl Future<Output = ()> + Send + 'static) {
         let state = lock(&self.state);
-        let (_, group, operation) = state.running.expect("it is asked from inside a task");
-        let is_dead = state.running_is_dead;
+        let is_dead = state.running_is_dead || state.is_killing;
+        let running = state.running.filter(|_| !is_dead);
         drop(state);
-        if !is_dead {
+        if let Some((_, group, operation)) = running {
             self.spawn(group, operation, future);
         }
     }
@@ -140,14 +142,21 @@ impl Executor {
         let dead: Vec<usize> = state.tasks.iter().filter(is_it).map(|(id, _)| *id).collect();
         let dead: Vec<Task> = dead.iter().filter_map(|id| state.tasks.remove(id)).collect();
         state.running_is_dead |= state.running.is_some_and(|(_, running, _)| running == group);
+        state.is_killing = true;
         drop(state);
         // Outside the lock, because what they drop may wake others.
         drop(dead);
+        lock(&self.state).is_killing = false;
     }
 
     /// Whose work the running task does.
     pub(crate) fn operation(&self) -> Operation {
-        lock(&self.state).running.expect("it is asked from inside a task").2
+        self.running_operation().expect("it is asked from inside a task")
+    }
+
+    /// Whose work the running task does; `None` if none runs, because a dead one is dropped.
+    pub(crate) fn running_operation(&self) -> Option<Operation> {
+        lock(&self.state).running.map(|(_, _, operation)| operation)
     }
 
     pub(crate) fn sleep(&self, by: Duration) -> Sleep {
@@ -412,6 +421,30 @@ mod tests {
         });
         executor.run_until(START.after(ms(9))).unwrap();
         assert_eq!(*lock(&seen), [Operation(3)]);
+    }
+
+    #[test]
+    fn what_the_dead_spawn_is_not_begun() {
+        struct SpawnsWhenDropped(Executor, Arc<Mutex<bool>>);
+
+        impl Drop for SpawnsWhenDropped {
+            fn drop(&mut self) {
+                let begun = Arc::clone(&self.1);
+                self.0.spawn_here(async move { *lock(&begun) = true });
+            }
+        }
+
+        let executor = Executor::starting_at(START);
+        let begun = Arc::new(Mutex::new(false));
+        let guard = SpawnsWhenDropped(executor.clone(), Arc::clone(&begun));
+        executor.spawn(Group(7), Operation(0), async move {
+            std::future::pending::<()>().await;
+            drop(guard);
+        });
+        let kills = executor.clone();
+        executor.spawn(Group(0), Operation(1), async move { kills.kill(Group(7)) });
+        executor.run_until(START.after(ms(1))).unwrap();
+        assert!(!*lock(&begun));
     }
 
     #[test]

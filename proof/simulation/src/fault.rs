@@ -48,6 +48,8 @@ faults! {
     DiskReadOnly = "read-only disk under the limits file",
     CrashAtDisk = "server crashed when it read or replaced the limits file",
     PowerLoss = "all servers lost power",
+    Stopped = "server told to stop",
+    Left = "client gone while its reserve waited",
     NeverCompleted = "lease never completed",
     CompletedTwice = "lease completed again",
     CompletedOtherwise = "lease completed again with other actuals",

@@ -146,6 +146,16 @@ flaws! {
         "there are more instances than there may be",
     DeniesInstancesEarly in Memory within 50 breaks AnswersHaveReasons:
         "an instance is denied before the bound is reached",
+    AdmitsTheGone in Memory within 50 breaks CountedOnce:
+        "a waiter is admitted after it left, and its lease stays held",
+    LosesWakeUps in Memory within 50 breaks WokenAtOnce:
+        "a complete wakes nobody who waits",
+    AnswersNoDenials in Memory within 50 breaks AnsweredInTime:
+        "a waiter whose time is over gets no answer",
+    AdmitsJoinersApart in Memory within 50 breaks CountedOnce | SameLeaseSameAnswer:
+        "whoever repeats a lease that waits is admitted apart, and it is counted twice",
+    OvertakesWaiters in Memory within 50 breaks FirstComeFirstServed:
+        "a reserve overtakes those that wait for the same",
     HandsOutTwice in Coordination within 20 breaks HeldByOne | DeliveredAsOne:
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:

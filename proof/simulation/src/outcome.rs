@@ -11,7 +11,7 @@ pub enum Invariant {
     NeverAboveCapacity,
     /// `RES-02`, `RES-03`
     HeldAsPromised,
-    /// `RES-01`, `RES-04`, `COM-01`, `COM-02`
+    /// `RES-01`, `RES-04`, `COM-01`, `COM-02`, `WAIT-04`
     CountedOnce,
     /// `RES-05`
     DeniedStaysDenied,
@@ -37,6 +37,12 @@ pub enum Invariant {
     InstancesBounded,
     /// `TPL-05`
     IdleInstancesGo,
+    /// `WAIT-01`, `WAIT-04`
+    AnsweredInTime,
+    /// `WAIT-06`
+    WokenAtOnce,
+    /// `WAIT-02`
+    FirstComeFirstServed,
     /// `DEF-08`
     DefinitionsKept,
     /// `COM-03`
@@ -120,6 +126,11 @@ impl Invariant {
             Self::HintsReachTheReset => "the hint of a calendar limit is the time to its reset",
             Self::InstancesBounded => "there are only as many instances as there may be",
             Self::IdleInstancesGo => "an instance goes when it holds and owes nothing",
+            Self::AnsweredInTime => "nobody waits longer than it wants, or at a server that stops",
+            Self::WokenAtOnce => "a waiter does not wait for room that it has",
+            Self::FirstComeFirstServed => {
+                "those that need the same are admitted in the order of their arrival"
+            }
             Self::DefinitionsKept => "the limits file has what was answered",
             Self::DebtAsUsed => "debt is what was used without room, once",
             Self::FirstCompleteStands => "the first complete of a lease stands, for all its limits",

@@ -30,7 +30,8 @@ use crate::ledger::{AccountId, AccountRow, Ledger, WorkItem};
 /// time, so this many would have to compete.
 pub(super) const CHANGE_ATTEMPTS_MAX: usize = 64;
 
-/// One tick tries so many decreases, so that its other work goes on; the ticks cycle through all.
+/// One tick tries the decreases of so many instances, so that its other work goes on; the ticks cycle
+/// through all. Those of defined limits do not wait behind them.
 const DECREASES_AT_ONCE: usize = 4_000;
 
 /// State for changes of limits and the tick.
@@ -39,7 +40,7 @@ pub(super) struct AdminState {
     /// Limits whose last change was not answered, so that it may still arrive. The next tick
     /// invalidates such a late request.
     pub(super) uncertain: BTreeSet<LimitKey>,
-    /// The last decrease that a tick tried; `None` if it was the last of all.
+    /// The last decreasing instance that a tick tried; `None` if it was the last of all.
     last_decrease: Option<LimitKey>,
 }
 
@@ -79,6 +80,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         self.check_instances_of_other_kinds(&limits).await?;
         let accounts = self.current_accounts(&requests).await?;
         let goals = self.goals_of(&admin, &limits, &accounts);
+        {
+            // If this fails, the account of an instance may have the capacity of the definition.
+            let mut table = self.write_table();
+            limits.iter().for_each(|limit| table.set_unchecked(&limit.key));
+        }
         let outcomes = self.apply_all(&mut admin, goals).await;
         let results = limits.into_iter().zip(outcomes);
         let results = results.map(|(limit, outcome)| registered_as(limit, outcome?));
@@ -371,15 +377,17 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let mut admin = self.admin.lock().await;
         let decreasing: Vec<_> = {
             let table = self.read_table();
-            let decreasing = table.decreasing_after(admin.last_decrease.as_ref());
+            let instances = table.decreasing_instances_after(admin.last_decrease.as_ref());
+            let instances: Vec<_> = instances.take(DECREASES_AT_ONCE).collect();
+            let may_be_more = instances.len() == DECREASES_AT_ONCE;
+            let last = instances.last().filter(|_| may_be_more);
+            admin.last_decrease = last.map(|limit| limit.key().clone());
+            let decreasing = table.decreasing_defined().chain(instances);
             let decreasing = decreasing.filter(|limit| {
                 !table.is_outdated(limit) && !admin.uncertain.contains(limit.key())
             });
-            decreasing.take(DECREASES_AT_ONCE).cloned().collect()
+            decreasing.cloned().collect()
         };
-        let may_be_more = decreasing.len() == DECREASES_AT_ONCE;
-        let last = decreasing.last().filter(|_| may_be_more);
-        admin.last_decrease = last.map(|limit| limit.key().clone());
         if admin.uncertain.is_empty() && decreasing.is_empty() {
             return Ok(());
         }
@@ -417,12 +425,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         };
         let registered = registered_as(known.requested(), outcome)?;
         let is_change = registered != known.registered;
-        let status = registered.status;
+        let (status, is_defined) = (registered.status, known.mark().is_none());
         if is_change || account != known.account {
             table.update(registered, account);
         }
         drop(table);
-        if is_change {
+        // Of a template there may be a million instances.
+        if is_change && is_defined {
             tracing::info!(%key, ?status, "capacity applied");
         }
         Ok(())

@@ -277,23 +277,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             return Ok(());
         }
         let mut admin = self.admin.lock().await;
-        let keys: Vec<LimitKey> = {
-            let now = self.cluster_now();
-            let mut table = self.write_table();
-            let mut is_governed = |key: &&LimitKey| {
+        let (keys, gone): (Vec<&LimitKey>, Vec<&LimitKey>) = {
+            let (now, table) = (self.cluster_now(), self.read_table());
+            let is_governed = |key: &&LimitKey| {
                 // It may have been forgotten meanwhile.
                 let Some(limit) = table.get(key) else { return false };
-                let (kind, has_ended) = (limit.registered.limit.kind, limit.account.has_ended(now));
                 let template = table.templates.all().find(key);
-                let is_governed = template.is_some_and(|template| template.kind.is_same_kind(kind));
-                if !is_governed || has_ended {
-                    table.forget(key);
-                }
-                is_governed && !has_ended
+                let kind = limit.registered.limit.kind;
+                template.is_some_and(|template| template.kind.is_same_kind(kind))
+                    && !limit.account.has_ended(now)
             };
-            let keys = outdated.iter().map(|limit| limit.key());
-            keys.filter(|key| is_governed(key)).cloned().collect()
+            outdated.iter().map(|limit| limit.key()).partition(is_governed)
         };
+        {
+            let mut table = self.write_table();
+            gone.into_iter().for_each(|key| table.forget(key));
+        }
+        let keys: Vec<LimitKey> = keys.into_iter().cloned().collect();
         first_error(self.check_all(&mut admin, &keys).await)
     }
 

@@ -32,8 +32,10 @@ pub(super) struct LimitTable {
     defined: BTreeMap<LimitKey, Arc<KnownLimit>>,
     /// The limits that were made from templates, sorted by key.
     instances: BTreeMap<LimitKey, Arc<KnownLimit>>,
-    /// The limits that are decreasing.
+    /// The defined limits that are decreasing.
     decreasing: BTreeSet<LimitKey>,
+    /// The instances that are decreasing.
+    decreasing_instances: BTreeSet<LimitKey>,
 }
 
 /// The account that has a limit's capacity.
@@ -251,19 +253,22 @@ impl LimitTable {
             }
             None => KnownLimit::new(registered, account, origin),
         };
-        match limit.is_decreasing() {
-            true => self.decreasing.insert(key.clone()),
-            false => self.decreasing.remove(&key),
-        };
+        self.decreasing.remove(&key);
+        self.decreasing_instances.remove(&key);
         let limit = Arc::new(limit);
         self.keys.insert(limit.account.id, key.clone());
-        let (of_origin, other) = match limit.origin {
-            LimitOrigin::Defined => (&mut self.defined, &mut self.instances),
-            LimitOrigin::Instance { .. } => (&mut self.instances, &mut self.defined),
+        let (of_origin, other, decreasing) = match limit.origin {
+            LimitOrigin::Defined => (&mut self.defined, &mut self.instances, &mut self.decreasing),
+            LimitOrigin::Instance { .. } => {
+                (&mut self.instances, &mut self.defined, &mut self.decreasing_instances)
+            }
             LimitOrigin::NotMade => unreachable!("it is not in the table"),
         };
         of_origin.insert(key.clone(), Arc::clone(&limit));
         other.remove(&key);
+        if limit.is_decreasing() {
+            decreasing.insert(key.clone());
+        }
         self.limits.insert(key, limit);
     }
 
@@ -290,6 +295,7 @@ impl LimitTable {
         self.defined.remove(key);
         self.instances.remove(key);
         self.decreasing.remove(key);
+        self.decreasing_instances.remove(key);
     }
 
     /// The instances after a key, in the order of their keys.
@@ -340,18 +346,23 @@ impl LimitTable {
             .collect()
     }
 
-    /// The limits after a key that are decreasing, in the order of their keys.
-    pub(super) fn decreasing_after(
+    /// The defined limits that are decreasing.
+    pub(super) fn decreasing_defined(&self) -> impl Iterator<Item = &Arc<KnownLimit>> {
+        self.decreasing.iter().filter_map(|key| self.limits.get(key))
+    }
+
+    /// The instances after a key that are decreasing, in the order of their keys.
+    pub(super) fn decreasing_instances_after(
         &self,
         after: Option<&LimitKey>,
     ) -> impl Iterator<Item = &Arc<KnownLimit>> {
         let start = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_str()));
-        let next = self.decreasing.range::<str, _>((start, Bound::Unbounded));
+        let next = self.decreasing_instances.range::<str, _>((start, Bound::Unbounded));
         next.filter_map(|key| self.limits.get(key))
     }
 
     pub(super) fn decreasing_count(&self) -> usize {
-        self.decreasing.len()
+        self.decreasing.len() + self.decreasing_instances.len()
     }
 }
 

@@ -173,6 +173,29 @@ fn tb_21_an_unanswered_definition_leaves_its_key_to_the_template() {
     });
 }
 
+/// TB-21, TPL-03: after a definition that got no answer, its server admits no more than the template.
+#[test]
+fn tb_21_an_unanswered_definition_admits_nothing_more() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter();
+        limiter.define(on.concurrency("t:*", 60, 5)).await.unwrap();
+        assert!(is_allowed(&on, &limiter, "t:a", 1).await);
+        let mut is_changed = false;
+        for number in 0..4 {
+            on.ledger.fail_from(number, Fault::AnswerLost);
+            drop(limiter.define(on.concurrency("t:a", 60, 20)).await.unwrap_err());
+            on.ledger.heal();
+            is_changed |= capacity(&on, "t:a").await == 20;
+            assert!(!is_allowed(&on, &limiter, "t:a", 5).await, "call {number}");
+            if is_changed {
+                return;
+            }
+        }
+        panic!("no definition has reached the account");
+    });
+}
+
 /// TB-21, TB-19: a period that begins while the template changes has the capacity of the new one.
 #[test]
 fn tb_21_a_period_of_an_instance_begins_with_its_template() {
@@ -275,6 +298,32 @@ fn tb_21_decreases_of_many_instances_are_applied_some_at_a_time() {
         limiter.tick().await;
         assert_eq!(count_with(&on, 2).await, INSTANCES);
         assert_eq!(limiter.observations().limits_decreasing, 0);
+    });
+}
+
+/// TB-21, DEF-07: the decrease of a defined limit does not wait behind those of instances.
+#[test]
+fn tb_21_a_defined_limit_decreases_at_the_next_tick() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter_with(|options| options.new_instances_per_second_max = usize::MAX);
+        limiter.define(on.concurrency("t:*", 600, 10)).await.unwrap();
+        make_instances(&on, &limiter).await;
+        limiter.define(on.concurrency("t:*", 600, 2)).await.unwrap();
+        for _ in 0..2 {
+            limiter.tick().await;
+        }
+        assert_eq!(limiter.observations().limits_decreasing, INSTANCES as u64);
+        // The ticks cycle through the instances, so each of these is at another place of the cycle.
+        for slots in ["first-slots", "slots", "u-slots"] {
+            limiter.define(on.concurrency(slots, 600, 10)).await.unwrap();
+            let lease = on.lease();
+            assert!(on.reserve(&limiter, lease, [(slots, 5)]).await.unwrap().is_allowed());
+            limiter.define(on.concurrency(slots, 600, 2)).await.unwrap();
+            on.complete(&limiter, lease, []).await.unwrap();
+            limiter.tick().await;
+            assert_eq!(capacity(&on, slots).await, 2, "{slots}");
+        }
     });
 }
 

@@ -224,6 +224,11 @@ impl<W: Copy + Ord> Gates<W> {
         Some(id)
     }
 
+    /// Nobody waits any more who was denied.
+    pub(super) fn reopen(&mut self, id: GateId) {
+        self.gates[id.0].closed = None;
+    }
+
     /// All limits may have got room back. Returns the gates.
     pub(super) fn release_all(&mut self) -> Vec<GateId> {
         let keys: Vec<LimitKey> = self.by_key.keys().cloned().collect();

@@ -34,6 +34,8 @@ pub struct KeyPattern {
     /// The number of segments that are not `*` or `**`; at least 1.
     literal_count: usize,
     has_many: bool,
+    /// The lengths of the text before the first `*` and after the last one; 0 without any.
+    literal_ends: (usize, usize),
 }
 
 /// Why a text is not a pattern.
@@ -79,11 +81,22 @@ impl KeyPattern {
         if literal_count == 0 {
             return Err(PatternError::NoLiteral);
         }
-        Ok(Self { text, literal_count, has_many: many_count == 1 })
+        let whole = text.as_str();
+        let literal_ends = match (whole.find('*'), whole.rfind('*')) {
+            (Some(first), Some(last)) => (first, whole.len() - last - 1),
+            _ => (0, 0),
+        };
+        Ok(Self { text, literal_count, has_many: many_count == 1, literal_ends })
     }
 
     /// Whether a key matches. Takes time linear in the two texts, and does not allocate.
     pub fn matches(&self, key: &LimitKey) -> bool {
+        // A key is compared with all templates, and nearly all differ here.
+        let (text, asked, (start, end)) =
+            (self.as_str().as_bytes(), key.as_str().as_bytes(), self.literal_ends);
+        if !asked.ends_with(&text[text.len() - end..]) || !asked.starts_with(&text[..start]) {
+            return false;
+        }
         let mut segments = key.as_str().split(SEPARATOR);
         let mut before_many = self.as_str().split(SEPARATOR).take_while(|part| *part != MANY);
         if !before_many.all(|part| matches_segment(part, segments.next())) {

@@ -226,10 +226,13 @@ impl<'a> Attempt<'a, '_> {
     }
 
     /// When a waiter of these limits may fit, if no lease completes before. A denial holds up all that need more than half of its
-    /// amounts, so the earliest that one of these fits is what counts.
+    /// amounts, so the earliest that one of these fits is what counts; if such a one fits already, then when this one does.
     fn lapse(&mut self) -> Duration {
         let Self { now, needs, groups, policy, .. } = self;
-        let lapses = needs.iter().map(|need| need.limit(groups).lapse(*now, need.amount / 2 + 1));
+        let lapses = needs.iter().map(|need| {
+            let limit = need.limit(groups);
+            limit.lapse(*now, need.amount / 2 + 1).or_else(|| limit.lapse(*now, need.amount))
+        });
         lapses.map(|lapse| lapse.unwrap_or(policy.decreasing)).min().unwrap_or_default()
     }
 

@@ -24,8 +24,8 @@ pub enum ChangeError<E> {
         "{limits_max} limits are defined, which is all that registry.limits_max allows; delete some, or raise it"
     )]
     TooManyLimits { limits_max: usize },
-    /// The limits file cannot be written.
-    #[error("the limits file cannot be changed through this server: {reason}")]
+    /// The registry's document cannot be written.
+    #[error("the registry cannot be changed through this server: {reason}")]
     ReadOnly { reason: String },
     /// The backend refused the change, or it could not be stored.
     #[error(transparent)]
@@ -82,7 +82,7 @@ impl Progress {
         let ms = timeout.as_millis();
         if self.withdraw() {
             let reason = format!(
-                "the change could not begin within {ms} ms, because of other changes or a slow disk, and was withdrawn: nothing was changed, and nothing will be"
+                "the change could not begin within {ms} ms, because of other changes or slow storage, and was withdrawn: nothing was changed, and nothing will be"
             );
             return Err(unanswered(reason).into());
         }

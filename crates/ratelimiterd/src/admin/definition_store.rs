@@ -1,4 +1,4 @@
-//! The definitions, and the limits file that stores them.
+//! The definitions, and the document that stores them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,64 +11,57 @@ use ratelimiter::{
 use ratelimiter_wire::{FileError, PreservedFields};
 
 use super::change::ChangeError;
-use crate::disk::FileVersion;
-use crate::limits_file::{FileLock, LimitsFile, Staged, is_mount_point};
-use crate::runtime::Runtime;
+use crate::limits_file::is_mount_point;
+use crate::medium::{Lock, Medium, Staged, Version};
 
 /// The most notes on the file that are logged one by one; the rest is counted.
 const NOTES_LOGGED_MAX: usize = 20;
 
-pub(super) const DISK_WORK_PANICKED: &str = "the disk work panicked";
-
-/// The definitions and the file that stores them.
+/// The definitions and the document that stores them.
 #[derive(Debug)]
 pub(super) struct DefinitionStore {
-    pub(super) file: LimitsFile,
-    pub(super) runtime: Arc<dyn Runtime>,
-    /// Ownership of the file; `None` while it cannot be locked.
-    pub(super) owned: Option<FileLock>,
+    pub(super) medium: Arc<dyn Medium>,
+    /// Ownership of the document; `None` while it cannot be locked.
+    pub(super) owned: Option<Lock>,
     registry: Registry,
     /// The limits of the registry that are decreasing.
     decreasing: BTreeSet<LimitKey>,
-    /// Fields and limits of the file that this version does not know.
+    /// Fields and limits of the document that this version does not know.
     pub(super) unknown_fields: PreservedFields,
-    /// The version of the file that was loaded last; with a memory backend, the one at the start.
-    pub(super) version_seen: Option<FileVersion>,
+    /// The version of the document that was loaded last; with a memory backend, the one at the start.
+    pub(super) version_seen: Option<Version>,
     /// Limits whose failed change is still to be rolled back in the backend.
     pub(super) pending_rollbacks: BTreeSet<LimitKey>,
     /// Staged files that cannot be removed, although nothing in them is unconfirmed.
     pub(super) unremovable: BTreeSet<PathBuf>,
-    /// The file differs from the registry; the next tick writes it.
+    /// The document differs from the registry; the next tick writes it.
     pub(super) needs_write: bool,
-    /// A problem with the file was logged; it is not logged again.
+    /// A problem with the document was logged; it is not logged again.
     pub(super) is_problem_logged: bool,
 }
 
-/// The staged file of a change; none if the content would be the same.
-pub(super) struct StagedChange {
-    runtime: Arc<dyn Runtime>,
-    staged: Option<Staged>,
-}
+/// The staged document of a change; none if the content would be the same.
+pub(super) struct StagedChange(Option<Box<dyn Staged>>);
 
 impl DefinitionStore {
-    pub(super) fn new(
-        file: LimitsFile,
-        owned: Option<FileLock>,
-        runtime: Arc<dyn Runtime>,
-    ) -> Self {
+    pub(super) fn new(medium: Arc<dyn Medium>, owned: Option<Lock>) -> Self {
         Self {
-            file,
-            runtime,
+            unknown_fields: medium.empty().preserved,
+            medium,
             owned,
             registry: Registry::new(),
             decreasing: BTreeSet::new(),
-            unknown_fields: PreservedFields::default(),
             version_seen: None,
             pending_rollbacks: BTreeSet::new(),
             unremovable: BTreeSet::new(),
             needs_write: false,
             is_problem_logged: false,
         }
+    }
+
+    /// Whether this server owns the document now.
+    pub(super) fn is_owned(&self) -> bool {
+        self.owned.as_ref().is_some_and(Lock::is_held)
     }
 
     pub(super) fn registry(&self) -> &Registry {
@@ -104,7 +97,7 @@ impl DefinitionStore {
             }
             next.put(self.registry.plan(limit.clone())?);
         }
-        let limits_max = self.file.limits_max();
+        let limits_max = self.medium.limits_max();
         if next.len() > limits_max.max(self.registry.len()) {
             return Err(ChangeError::TooManyLimits { limits_max });
         }
@@ -115,22 +108,18 @@ impl DefinitionStore {
         Ok(next)
     }
 
-    /// Stages a registry, unless the file has it already.
+    /// Stages a registry, unless the document has it already.
     pub(super) async fn stage(
         &self,
         next: &Registry,
-        lock: Option<&FileLock>,
+        lock: Option<&Lock>,
     ) -> io::Result<StagedChange> {
-        let runtime = Arc::clone(&self.runtime);
         if *next == self.registry && !self.needs_write {
-            return Ok(StagedChange { runtime, staged: None });
+            return Ok(StagedChange(None));
         }
-        let (file, next, unknown_fields) =
-            (self.file.clone(), next.clone(), self.unknown_fields.clone());
         let locks = self.owned.iter().chain(lock).cloned().collect();
-        let stage = move || Ok(file.stage(&next, &unknown_fields)?.holding(locks));
-        let staged = Some(on_disk(&*runtime, stage).await?);
-        Ok(StagedChange { runtime, staged })
+        let staged = self.medium.stage(next, &self.unknown_fields, locks).await?;
+        Ok(StagedChange(Some(staged)))
     }
 
     /// Records the status after the backend has applied a definition. A pause may be pending or not; the next tick finds
@@ -155,14 +144,14 @@ impl DefinitionStore {
         }
     }
 
-    /// The limits that are decreasing, according to the file.
+    /// The limits that are decreasing, according to the document.
     pub(super) fn decreasing(&self) -> Vec<LimitKey> {
         self.decreasing.iter().cloned().collect()
     }
 
-    /// Writes the file if it differs from the registry; true if it is up to date then. Until it is, the file has a
+    /// Writes the document if it differs from the registry; true if it is up to date then. Until it is, it has a
     /// decrease that a restart would repeat, or a change that could neither be stored nor be rolled back.
-    pub(super) async fn write_if_needed(&mut self, lock: Option<&FileLock>) -> bool {
+    pub(super) async fn write_if_needed(&mut self, lock: Option<&Lock>) -> bool {
         if !self.needs_write {
             return true;
         }
@@ -176,67 +165,50 @@ impl DefinitionStore {
             Err(error) if is_mount_point(&error) => {
                 // Retrying at each tick cannot help, and would write and flush the whole file. The next change retries.
                 self.needs_write = false;
-                self.log_problem_once(&error.to_string(), "the limits file cannot be replaced");
+                self.log_problem_once(&error.to_string(), "the registry cannot be replaced");
             }
             Err(error) => {
-                self.log_problem_once(
-                    &error.to_string(),
-                    "the limits file is out of date; retrying",
-                );
+                self.log_problem_once(&error.to_string(), "the registry is out of date; retrying");
             }
         }
         is_written
     }
 
-    /// Logs a problem with the file, once.
+    /// Logs a problem with the document, once. A lost connection to a database was logged already.
     pub(super) fn log_problem_once(&mut self, reason: &str, what: &'static str) {
-        if !self.is_problem_logged {
-            let path = self.file.path().display();
-            tracing::warn!(%path, reason, "{what}");
+        if !self.is_problem_logged && self.medium.is_connected() != Some(false) {
+            let registry = self.medium.place();
+            tracing::warn!(%registry, reason, "{what}");
             self.is_problem_logged = true;
         }
     }
 
-    /// Logs what this version does not know of the file (`OPS-05`).
+    /// Logs what this version does not know of the document (`OPS-05`).
     pub(super) fn log_notes(&self, notes: &[FileError]) {
-        let path = self.file.path().display();
+        let registry = self.medium.place();
         for note in notes.iter().take(NOTES_LOGGED_MAX) {
-            tracing::warn!(%path, %note, "the limits file was written by a newer version");
+            tracing::warn!(%registry, %note, "the registry was written by a newer version");
         }
         if let Some(more) = notes.len().checked_sub(NOTES_LOGGED_MAX).filter(|more| *more > 0) {
-            tracing::warn!(%path, more, "the limits file was written by a newer version");
+            tracing::warn!(%registry, more, "the registry was written by a newer version");
         }
     }
 }
 
 impl StagedChange {
     pub(super) async fn commit(self) -> io::Result<()> {
-        match self.staged {
-            Some(staged) => on_disk(&*self.runtime, move || staged.commit()).await,
+        match self.0 {
+            Some(staged) => staged.commit().await,
             None => Ok(()),
         }
     }
 
     pub(super) async fn discard(self) {
-        if let Some(staged) = self.staged {
-            let discarded = self.runtime.run_blocking(move || staged.discard());
-            discarded.await.expect("discarding does not panic");
+        if let Some(staged) = self.0 {
+            staged.discard().await;
         }
     }
 
-    /// Leaves the staged file, so that the next tick of this or another server finds it.
-    pub(super) fn leave_uncommitted(self) {
-        if let Some(staged) = self.staged {
-            staged.leave_uncommitted();
-        }
-    }
-}
-
-/// Runs disk work on a thread that may block.
-pub(super) async fn on_disk<T: Send + 'static>(
-    runtime: &dyn Runtime,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let done = runtime.run_blocking(work).await;
-    done.unwrap_or_else(|_| Err(io::Error::other(DISK_WORK_PANICKED)))
+    /// Leaves what is staged, so that the next tick of this or another server finds it.
+    pub(super) fn leave_uncommitted(self) {}
 }

@@ -1,8 +1,8 @@
-//! Several servers on one backend and one limits file.
+//! Several servers on one backend and one limits file, or one registry in a database.
 //!
-//! A change locks the file, loads what others have written, and writes. The other servers check the file several times a
+//! A change locks the document, loads what others have written, and writes. The other servers check it several times a
 //! second and load what has changed, under the same lock, so that none acts on content that is being replaced.
-//! Definitions are applied only when the file changes, so two servers with different files on one backend do not
+//! Definitions are applied only when the document changes, so two servers with different files on one backend do not
 //! overwrite each other in a loop.
 
 use std::collections::BTreeSet;
@@ -16,9 +16,10 @@ use ratelimiter_wire::LimitsDocument;
 
 use super::Admin;
 use super::change::{ChangeRefused, unanswered};
-use super::definition_store::{DefinitionStore, on_disk};
+use super::definition_store::DefinitionStore;
 use crate::hosted::HostedBackend;
-use crate::limits_file::{FileLock, OwnError, StagedFile};
+use crate::limits_file::OwnError;
+use crate::medium::{Changes, Lock};
 
 /// How long a change waits for the change of another server.
 const CHANGE_LOCK_TIMEOUT: Duration = Duration::from_secs(4);
@@ -29,14 +30,22 @@ const LOCK_RETRY_EVERY: Duration = Duration::from_millis(20);
 /// The most limits that are logged by key when they are loaded while the server runs; more are only counted.
 const KEYS_LOGGED_MAX: usize = 100;
 
-/// The result of trying to lock the file.
+/// The result of trying to lock the document.
 enum LockAttempt {
-    /// No other server changes the file.
-    Acquired(FileLock),
-    /// The file cannot be locked here, so it is only read. If others replace it in the meantime, it is read again.
+    /// No other server changes it.
+    Acquired(Lock),
+    /// It cannot be locked here, so it is only read. If others replace it in the meantime, it is read again.
     Impossible(io::Error),
     /// Another server is changing it.
     HeldByOther,
+}
+
+/// Why ownership cannot be acquired while the server runs.
+enum NotOwned {
+    /// Another server has it, or had it and made changes.
+    ByAnother { reason: String },
+    /// The storage failed.
+    Failed { what: &'static str, error: io::Error },
 }
 
 impl<B: HostedBackend> Admin<B> {
@@ -69,16 +78,20 @@ impl<B: HostedBackend> Admin<B> {
     /// Begins a change: locks out other servers, and loads what they have changed.
     ///
     /// # Errors
-    /// The file cannot be changed, now or at all, or the changes of others could not be loaded.
+    /// The document cannot be changed, now or at all, or the changes of others could not be loaded.
     pub(super) async fn lock_for_change(
         &self,
         store: &mut DefinitionStore,
-    ) -> Result<Option<FileLock>, ChangeRefused> {
+    ) -> Result<Option<Lock>, ChangeRefused> {
         if let Some(unanswered) = self.not_started() {
             return Err(unanswered.into());
         }
-        if store.owned.is_none() {
-            self.acquire_ownership_late(store).await?;
+        if !store.is_owned() {
+            let owned = self.acquire_ownership_late(store).await;
+            owned.map_err(|not_owned| match not_owned {
+                NotOwned::ByAnother { reason } => ChangeRefused::ReadOnly { reason },
+                NotOwned::Failed { what, error } => ChangeRefused::of(what, &error),
+            })?;
         }
         if !self.backend.is_shared() {
             return Ok(None);
@@ -88,41 +101,59 @@ impl<B: HostedBackend> Admin<B> {
                 self.reload(store, Some(&lock)).await?;
                 Ok(Some(lock))
             }
-            LockAttempt::Impossible(error) => Err(not_locked(&error)),
+            LockAttempt::Impossible(error) => Err(ChangeRefused::of(NOT_LOCKED, &error)),
             LockAttempt::HeldByOther => Err(unanswered(LOCK_HELD_BY_OTHER.to_owned()).into()),
         }
     }
 
-    /// Acquires ownership of the file, which was not possible at the start.
-    async fn acquire_ownership_late(
-        &self,
-        store: &mut DefinitionStore,
-    ) -> Result<(), ChangeRefused> {
-        let owned = super::own(&*self.backend, &store.file, self.addr, &*self.runtime).await;
+    /// Acquires ownership, which was not possible at the start, or was lost with the connection to a database.
+    async fn acquire_ownership_late(&self, store: &mut DefinitionStore) -> Result<(), NotOwned> {
+        let owned = super::own(&*self.backend, &*store.medium, self.addr).await;
         let owned = owned.map_err(|error| match error {
             OwnError::InUse { by } => {
-                ChangeRefused::ReadOnly { reason: format!("it is in use by {by}") }
+                NotOwned::ByAnother { reason: format!("it is in use by {by}") }
             }
-            OwnError::CannotLock(error) => not_locked(&error),
+            OwnError::CannotLock(error) => NotOwned::Failed { what: NOT_LOCKED, error },
         })?;
         // Another server may have owned and changed it in between. With a shared backend, the next reload loads that.
         if !self.backend.is_shared() {
-            let file = store.file.clone();
-            let version = on_disk(&*self.runtime, move || file.version()).await;
-            if version.map_err(|error| ChangeRefused::of("it cannot be read", &error))?
-                != store.version_seen
-            {
-                return Err(ChangeRefused::ReadOnly { reason: CHANGED_SINCE_START.to_owned() });
+            let unchanged = store.medium.is_unchanged(store.version_seen.clone()).await;
+            let unreadable = |error| NotOwned::Failed { what: UNREADABLE, error };
+            if !unchanged.map_err(unreadable)? {
+                return Err(NotOwned::ByAnother { reason: CHANGED_SINCE_START.to_owned() });
             }
+            // A database that failed over or was restored may have lost what this server wrote last.
+            store.needs_write |= store.owned.is_some();
         }
         store.owned = Some(owned);
         Ok(())
     }
 
+    /// Acquires ownership again if it was lost with the connection to a database, before another server does.
+    pub(super) async fn keep_ownership(&self, store: &mut DefinitionStore) {
+        if !self.backend.is_shared()
+            && let Err(error) = store.medium.ping().await
+        {
+            return store.log_problem_once(&error.to_string(), UNREADABLE);
+        }
+        if store.owned.is_none() || store.is_owned() || store.medium.is_connected() != Some(true) {
+            return;
+        }
+        let reason = match self.acquire_ownership_late(store).await {
+            Ok(()) => {
+                store.is_problem_logged = false;
+                return;
+            }
+            Err(NotOwned::ByAnother { reason }) => reason,
+            Err(NotOwned::Failed { what, error }) => format!("{what}: {error}"),
+        };
+        store.log_problem_once(&reason, "the registry does not belong to this server any more");
+    }
+
     async fn try_lock(&self, store: &DefinitionStore, timeout: Duration) -> LockAttempt {
         let attempt = async {
             loop {
-                match store.file.try_lock() {
+                match store.medium.try_lock().await {
                     Ok(Some(lock)) => return LockAttempt::Acquired(lock),
                     Ok(None) => {}
                     Err(error) => return LockAttempt::Impossible(error),
@@ -136,22 +167,14 @@ impl<B: HostedBackend> Admin<B> {
     /// Loads what other servers or people have written, and prevents changes from taking effect that a server has begun
     /// and not confirmed, because it may never come back.
     pub(super) async fn sync_from_file(&self, store: &mut DefinitionStore) {
-        let file = store.file.clone();
-        // If the folder cannot be listed, it cannot be locked either.
-        let seen = on_disk(&*self.runtime, move || {
-            Ok((file.version()?, file.staged_paths().unwrap_or_default()))
-        });
-        match seen.await {
+        match store.medium.peek().await {
             Ok((version, staged))
                 if version == store.version_seen && staged.is_subset(&store.unremovable) =>
             {
                 return;
             }
             Ok(_) => {}
-            Err(error) => {
-                return store
-                    .log_problem_once(&error.to_string(), "the limits file cannot be read");
-            }
+            Err(error) => return store.log_problem_once(&error.to_string(), UNREADABLE),
         }
         let reloaded = match self.try_lock(store, TICK_LOCK_TIMEOUT).await {
             LockAttempt::Acquired(lock) => self.reload(store, Some(&lock)).await,
@@ -160,17 +183,17 @@ impl<B: HostedBackend> Admin<B> {
             LockAttempt::HeldByOther => return,
         };
         if let Err(Unanswered { reason, .. }) = reloaded {
-            store.log_problem_once(&reason, "the limits file cannot be loaded; retrying");
+            store.log_problem_once(&reason, "the registry cannot be loaded; retrying");
         }
     }
 
     /// Records decreases that have been applied, unless another server was faster. Returns the lock that a write needs if
-    /// the file is shared; `None` if it cannot be had now.
+    /// the document is shared; `None` if it cannot be had now.
     pub(super) async fn persist_committed(
         &self,
         store: &mut DefinitionStore,
         settled: &[LimitKey],
-    ) -> Option<Option<FileLock>> {
+    ) -> Option<Option<Lock>> {
         let mut ours = None;
         if self.backend.is_shared() {
             match self.try_lock(store, TICK_LOCK_TIMEOUT).await {
@@ -187,31 +210,24 @@ impl<B: HostedBackend> Admin<B> {
         Some(ours)
     }
 
-    /// Loads the file into the store and the backend. A missing file or one with errors changes nothing: it is a mistake,
-    /// not a request to delete all limits. A file that never existed has no limits.
+    /// Loads the document into the store and the backend. A missing one or one with errors changes nothing: it is a
+    /// mistake, not a request to delete all limits. A document that never existed has no limits.
     ///
     /// Under the lock, changes that others have staged and not confirmed are prevented from taking effect too.
     async fn reload(
         &self,
         store: &mut DefinitionStore,
-        lock: Option<&FileLock>,
+        lock: Option<&Lock>,
     ) -> Result<(), Unanswered> {
-        let (file, before, is_locked) = (store.file.clone(), store.version_seen, lock.is_some());
-        let was_empty = store.registry().is_empty();
-        let read = on_disk(&*self.runtime, move || {
-            let version = file.version()?;
-            let uncommitted = if is_locked { file.uncommitted()? } else { Vec::new() };
-            if version == before && uncommitted.is_empty() {
-                return Ok(None);
-            }
-            let is_new = version.is_none() && before.is_none() && was_empty;
-            let loaded = if is_new { file.load() } else { file.load_existing() };
-            Ok(Some((version, uncommitted, loaded)))
-        });
-        let read = read.await.map_err(|error| unanswered(error.to_string()))?;
-        if let Some((version, uncommitted, loaded)) = read {
-            let LimitsDocument { registry, preserved: unknown_fields, notes } =
-                loaded.map_err(|error| unanswered(error.to_string()))?;
+        let changes = store.medium.read_changes(store.version_seen.clone(), lock.is_some());
+        let changes = changes.await.map_err(|error| unanswered(error.to_string()))?;
+        if let Some(Changes { version, document, uncommitted }) = changes {
+            let is_new =
+                version.is_none() && store.version_seen.is_none() && store.registry().is_empty();
+            let LimitsDocument { registry, preserved: unknown_fields, notes } = match document {
+                Err(error) if is_new && error.is_missing() => store.medium.empty(),
+                document => document.map_err(|error| unanswered(error.to_string()))?,
+            };
             let unconfirmed =
                 uncommitted.iter().flat_map(|staged| staged.unconfirmed(&registry)).collect();
             self.apply_registry(store, &registry, &unconfirmed).await?;
@@ -221,14 +237,7 @@ impl<B: HostedBackend> Admin<B> {
             }
             store.version_seen = version;
             store.is_problem_logged = false;
-            let lock = lock.cloned();
-            let removed = self.runtime.run_blocking(move || {
-                let removed = uncommitted.into_iter().map(StagedFile::remove);
-                let unremovable = removed.filter_map(Result::err).collect();
-                drop(lock);
-                unremovable
-            });
-            store.unremovable = removed.await.expect("removing does not panic");
+            store.unremovable = store.medium.remove_staged(uncommitted, lock.cloned()).await;
             for path in &store.unremovable {
                 let path = path.display();
                 tracing::warn!(%path, "staged file cannot be removed; remove it by hand");
@@ -253,14 +262,14 @@ impl<B: HostedBackend> Admin<B> {
             .map_err(|error| unanswered(format!("the backend rejected the limits: {error}")))?;
         let is_named = self.not_started().is_none() && others.len() <= KEYS_LOGGED_MAX;
         if !is_named {
-            tracing::info!(limits = others.len(), "limits loaded from the limits file");
+            tracing::info!(limits = others.len(), "limits loaded from the registry");
         }
         for (registered, status) in others.into_iter().zip(statuses) {
             let key = registered.limit.key.clone();
             store.put(registered);
             store.note_status(&key, status);
             if is_named {
-                tracing::info!(%key, ?status, "limit loaded from the limits file");
+                tracing::info!(%key, ?status, "limit loaded from the registry");
             }
         }
         // A limit that is in neither may be one of several of which a change has reached the backend in part.
@@ -273,7 +282,7 @@ impl<B: HostedBackend> Admin<B> {
                 Err(error) => return Err(unanswered(error.to_string())),
             }
             if store.remove(&key) {
-                tracing::info!(%key, "limit removed from the limits file");
+                tracing::info!(%key, "limit removed from the registry");
             }
         }
         Ok(())
@@ -283,7 +292,5 @@ impl<B: HostedBackend> Admin<B> {
 pub(super) const CHANGED_SINCE_START: &str =
     "it has changed since this server read it at its start; restart this server";
 const LOCK_HELD_BY_OTHER: &str = "another server is changing the limits";
-
-fn not_locked(error: &io::Error) -> ChangeRefused {
-    ChangeRefused::of("it cannot be locked", error)
-}
+const NOT_LOCKED: &str = "the registry cannot be locked";
+const UNREADABLE: &str = "the registry cannot be read";

@@ -12,8 +12,8 @@ use ratelimiter::{
 use tokio::sync::{Notify, Semaphore};
 
 use super::*;
-use crate::NotReady;
 use crate::runtime::TokioRuntime;
+use crate::{LimitsFile, NotReady};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -454,7 +454,7 @@ async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
         let state = backend.memory.state_now(&limit("k", 7).key).unwrap();
         assert_eq!(state.limit.capacity.get(), 7);
         let answer = reason(admin.define(limit("k", 8), TIMEOUT).await);
-        assert!(answer.contains("it cannot be locked: Is a directory"), "{answer}");
+        assert!(answer.contains("the registry cannot be locked: Is a directory"), "{answer}");
         assert_eq!(file(&folder), text);
         std::fs::remove_dir(folder.path().join("limits.json.lock")).unwrap();
         std::fs::remove_dir(folder.path().join("limits.json.owner")).unwrap();
@@ -487,9 +487,11 @@ async fn ops_06_a_staged_change_keeps_the_lock_until_it_is_committed() {
     let folder = tempfile::tempdir().unwrap();
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
-    let owned = file.own(LockMode::Exclusive, addr).ok();
-    let store = DefinitionStore::new(file.clone(), owned, Arc::new(TokioRuntime));
-    let lock = file.try_lock().unwrap();
+    let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
+    let medium = RegistryPlace::from(file.clone()).medium(&runtime);
+    let owned = medium.own(LockMode::Exclusive, addr).await.ok();
+    let store = DefinitionStore::new(Arc::clone(&medium), owned);
+    let lock = medium.try_lock().await.unwrap();
     let next = [RegisteredLimit::in_force(limit("k", 1))].into_iter().collect();
     let staged = store.stage(&next, lock.as_ref()).await.unwrap();
     drop((store, lock));

@@ -29,7 +29,7 @@ pub(super) async fn run(
     };
     let server = server.map_err(CliError::of)?;
     let (addr, limits) = (server.local_addr(), server.limit_count());
-    let registry = config.registry.path.display();
+    let registry = config.registry.place();
     let tls = server.is_encrypted();
     tracing::info!(%addr, tls, limits, %registry, version = env!("CARGO_PKG_VERSION"), "listening");
     if !tls && config.auth.has_tokens() && !addr.ip().is_loopback() {

@@ -14,6 +14,9 @@ use crate::tls::{Tls, TlsErrorKind};
 pub const ENVIRONMENT_PREFIX: &str = "RATELIMITER_";
 /// The fields of the section `auth`.
 const AUTH_FIELDS: [&str; 4] = ["client_tokens", "admin_tokens", "tokens", "allow_anonymous"];
+/// Only one of these may be set.
+const REGISTRY_PATH: &str = "registry.path";
+const REGISTRY_URL: &str = "registry.url";
 /// Separates a section from its key in the name of a variable.
 const ENVIRONMENT_SEPARATOR: &str = "__";
 
@@ -145,7 +148,15 @@ impl Layers {
         }
         let config = Config::deserialize(Value::Object(tree)).expect("every value is valid");
         let origin_of = |path: &str| values.get(path).map_or("defaults", |(_, origin)| origin);
-        let errors = check_combinations(&config, origin_of);
+        let mut errors = check_combinations(&config, origin_of);
+        if config.registry.url.is_some() && values.contains_key(REGISTRY_PATH) {
+            let (origin, path) = (origin_of(REGISTRY_URL).to_owned(), REGISTRY_URL.to_owned());
+            let message = format!(
+                "{REGISTRY_PATH} is set too ({}); the limits are stored in one place, so remove one of them",
+                origin_of(REGISTRY_PATH)
+            );
+            errors.push(SettingError { origin, path, message });
+        }
         if errors.is_empty() { Ok(config) } else { Err(ConfigError { errors }) }
     }
 }

@@ -14,6 +14,9 @@ use crate::disk::{Access, DiskFile, LockMode};
 /// The most bytes that are read of the owner's description.
 const OWNER_BYTES_MAX: u64 = 200;
 
+/// Servers that share the definitions are not named, because there may be any number of them.
+pub(crate) const SHARED_OWNERS: &str = "servers with server.backend: tigerbeetle";
+
 /// Why a limits file cannot be owned.
 #[derive(Debug)]
 pub(crate) enum OwnError {
@@ -55,10 +58,10 @@ impl LimitsFile {
     }
 }
 
-/// Describes the owner. Servers that share the file are not named, because there may be any number of them.
+/// Describes the owner.
 fn describe_owner(file: &dyn DiskFile) -> String {
     if file.try_lock(LockMode::Shared).is_ok() {
-        return "servers with server.backend: tigerbeetle".to_owned();
+        return SHARED_OWNERS.to_owned();
     }
     let text = file.read(OWNER_BYTES_MAX).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     match text.as_deref().unwrap_or_default().trim() {

@@ -6,20 +6,19 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use ratelimiter::{LeaseId, LimitKey, Registry};
 use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, read_limits_file};
 
 use super::{LimitsFile, folder_of};
-use crate::disk::{Access, Disk};
+use crate::disk::Access;
 
-/// A staged file that was not committed.
+/// Staged content that was not committed.
 #[derive(Debug)]
-pub(crate) struct StagedFile {
-    disk: Arc<dyn Disk>,
-    path: PathBuf,
+pub(crate) struct StagedDocument {
+    /// The path of the file, or its name in a database.
+    pub(crate) name: PathBuf,
     registry: Option<Registry>,
 }
 
@@ -28,12 +27,11 @@ impl LimitsFile {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn uncommitted(&self) -> io::Result<Vec<StagedFile>> {
+    pub(crate) fn uncommitted(&self) -> io::Result<Vec<StagedDocument>> {
         let read = |path: PathBuf| {
             let file = self.disk.open(&path, Access::Read);
             let bytes = file.and_then(|file| file.read(LIMITS_FILE_BYTES_MAX as u64 + 1));
-            let registry = bytes.ok().and_then(|bytes| read_limits_file(&bytes).ok());
-            StagedFile { disk: Arc::clone(&self.disk), path, registry }
+            StagedDocument::new(path, bytes.ok().as_deref())
         };
         Ok(self.staged_paths()?.into_iter().map(read).collect())
     }
@@ -53,6 +51,17 @@ impl LimitsFile {
         Ok(staged.map(|name| folder.join(name)).collect())
     }
 
+    /// Removes a staged file, once nothing in it is unconfirmed.
+    ///
+    /// # Errors
+    /// Its path, if it cannot be removed; it will be found again.
+    pub(crate) fn remove_staged(&self, path: &Path) -> Result<(), PathBuf> {
+        match self.disk.remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(path.to_owned()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// `limits.json.<the server's name>.tmp`; earlier versions left the name out.
     fn is_staged_name(&self, name: &str) -> bool {
         let rest = name.strip_prefix(&*self.file_name().to_string_lossy());
@@ -64,7 +73,12 @@ impl LimitsFile {
     }
 }
 
-impl StagedFile {
+impl StagedDocument {
+    /// Content that cannot be read changes no limit.
+    pub(crate) fn new(name: PathBuf, bytes: Option<&[u8]>) -> Self {
+        Self { name, registry: bytes.and_then(|bytes| read_limits_file(bytes).ok()) }
+    }
+
     /// The limits for which a change may have been begun: those that differ from the limits file's `registry`.
     pub(crate) fn unconfirmed(&self, registry: &Registry) -> BTreeSet<LimitKey> {
         let Some(staged) = &self.registry else {
@@ -73,17 +87,6 @@ impl StagedFile {
         let both = staged.iter().chain(registry.iter());
         let keys = both.map(|registered| &registered.limit.key);
         keys.filter(|key| staged.get(key) != registry.get(key)).cloned().collect()
-    }
-
-    /// Removes the file, once nothing in it is unconfirmed.
-    ///
-    /// # Errors
-    /// Its path, if it cannot be removed; it will be found again.
-    pub(crate) fn remove(self) -> Result<(), PathBuf> {
-        match self.disk.remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.path),
-            Ok(()) | Err(_) => Ok(()),
-        }
     }
 }
 
@@ -117,10 +120,7 @@ mod tests {
         assert!(file.uncommitted().unwrap().is_empty());
 
         let new = registry(&[("a", 2), ("b", 1), ("d", 1)]);
-        LimitsFile::new(&path)
-            .stage(&new, &PreservedFields::default())
-            .unwrap()
-            .leave_uncommitted();
+        drop(LimitsFile::new(&path).stage(&new, &PreservedFields::default()).unwrap());
         fs::write(folder.path().join("limits.json.tmp"), "[ {").unwrap();
         fs::write(folder.path().join("limits.json.mine.tmp"), "a person's own").unwrap();
         let uncommitted = file.uncommitted().unwrap();
@@ -129,7 +129,7 @@ mod tests {
             uncommitted.iter().flat_map(|staged| staged.unconfirmed(&old)).collect();
         let keys: Vec<_> = keys.iter().map(LimitKey::as_str).collect();
         assert_eq!(keys, ["a", "c", "d"]);
-        assert!(uncommitted.into_iter().all(|staged| staged.remove().is_ok()));
+        assert!(uncommitted.iter().all(|staged| file.remove_staged(&staged.name).is_ok()));
         assert!(file.uncommitted().unwrap().is_empty());
         assert!(folder.path().join("limits.json.mine.tmp").exists());
     }

@@ -187,6 +187,44 @@ async fn wait_06_what_lapses_admits_who_waits_at_that_moment() {
     assert_eq!(second.allowed().await.1, 10 * SECOND);
 }
 
+/// WAIT-06
+#[tokio::test(start_paused = true)]
+async fn wait_06_what_lapses_admits_who_had_room_for_a_part() {
+    let world = World::new(10);
+    world.define("rpm", 10, Some(3 * SECOND));
+    world.take(&[("rpm", 5)]).await;
+    pass(SECOND / 2).await;
+    let asked = world.wait("", &[("rpm", 6)]).await;
+    assert_eq!(asked.allowed().await.1, 5 * SECOND / 2);
+}
+
+/// WAIT-03, WAIT-06: however the one in front goes away.
+#[tokio::test(start_paused = true)]
+async fn wait_06_who_fits_is_admitted_when_the_one_in_front_goes_away() {
+    for way in 0..3 {
+        let world = World::new(10);
+        world.define("slots", 7, None);
+        world.take(&[("slots", 4)]).await;
+        let large = world.request(&[("slots", 4)], Some(wait(5, "a")));
+        let large = world.wait_with(large).await;
+        let small = world.wait("b", &[("slots", 3)]).await;
+        pass(SECOND).await;
+        assert!(!small.is_answered(), "way {way}");
+        let after = match way {
+            0 => {
+                large.answer.abort();
+                SECOND
+            }
+            1 => {
+                world.complete(large.lease).await;
+                SECOND
+            }
+            _ => 5 * SECOND,
+        };
+        assert_eq!(small.allowed().await.1, after, "way {way}");
+    }
+}
+
 /// WAIT-01, WAIT-06, PAUSE-01
 #[tokio::test(start_paused = true)]
 async fn wait_06_a_change_of_a_limit_admits_who_waits() {
@@ -519,10 +557,12 @@ async fn wait_04_a_repeated_lease_joins_the_same_wait() {
     let shorter = ReserveRequest { wait: Some(wait(2, "")), ..request.clone() };
     let (short, joined) = (world.wait_with(shorter).await, world.wait_with(request.clone()).await);
     assert_eq!(world.waiting.count(), 1);
-    let both = world.request(&[("slots", 1), ("others", 1)], request.wait.clone());
-    let conflict = ReserveRequest { lease: request.lease, ..both };
-    let conflict = world.waiting.reserve(&conflict).await.unwrap_err();
-    assert_eq!(conflict, ReserveError::LeaseConflict);
+    for wait in [request.wait.clone(), None] {
+        let both = world.request(&[("slots", 1), ("others", 1)], wait);
+        let conflict = ReserveRequest { lease: request.lease, ..both };
+        let conflict = world.waiting.reserve(&conflict).await.unwrap_err();
+        assert_eq!(conflict, ReserveError::LeaseConflict, "RES-04");
+    }
     let (_, waited) = short.denied().await;
     assert_eq!(waited, 2 * SECOND, "its own time");
     first.answer.abort();

@@ -83,7 +83,7 @@ async fn def_08_a_change_that_cannot_be_stored_is_not_applied() {
     ] {
         let answer = server.put(&body).await;
         assert_eq!(answer.line(), r#"503 {"error":"backend_error","ok":false}"#);
-        assert!(answer.body.contains("the limits file cannot be written"), "{}", answer.body);
+        assert!(answer.body.contains("the registry cannot be written"), "{}", answer.body);
     }
     let answer = server.request("DELETE", &format!("/v1/admin/limits/{KEY}"), "", "").await;
     assert_eq!(answer.line(), r#"503 {"error":"backend_error","ok":false}"#);

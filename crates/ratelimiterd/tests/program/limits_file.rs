@@ -101,7 +101,7 @@ fn a_limits_file_in_a_read_only_folder_is_served_and_a_put_reports_why_it_cannot
         assert!(body.contains("\"error\":\"limits_read_only\""), "{body}");
         assert!(body.contains("Permission denied"), "{body}");
     }
-    server.wait_for_line("the limits file cannot be locked; it is read-only here").unwrap();
+    server.wait_for_line("the registry cannot be locked; it is read-only here").unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 

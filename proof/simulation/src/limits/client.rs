@@ -4,18 +4,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::RegisteredLimit;
+use ratelimiter::{Decision, RegisteredLimit, ReserveError, ReserveRequest};
+use tokio_util::sync::CancellationToken;
 
 use super::context::{OUTSIDE, SimContext, group};
 use super::host::{BoxAnswer, FaultInjector, Host};
 use super::oracle::ChangeTold;
 use super::plan::{
-    self, Definition, DiskBehaviour, DiskFault, EventKind, LimitsEvent, NetworkFault, SetupKind,
+    self, Definition, DiskBehaviour, DiskFault, EventKind, Leave, LimitsEvent, NetworkFault,
+    SetupKind,
 };
 use crate::executor::{Operation, Slot};
 use crate::fault::Fault;
 
-/// How long a client waits for an answer.
+/// How long a client waits for an answer, after the time for which its request waits.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Servers have their definitions by then, if nothing goes wrong.
@@ -55,6 +57,16 @@ async fn happen(
             context.count_fault(Fault::Crash);
             injector.crash(*server, *down_ms, *skew_ms);
         }
+        EventKind::Stop { server, ends_after_ms, down_ms } => {
+            let Some(host) = context.host(*server) else {
+                return;
+            };
+            context.count_fault(Fault::Stopped);
+            host.shut_down();
+            context.oracle().shut_down(context.now());
+            context.executor().sleep(Duration::from_millis(*ends_after_ms)).await;
+            injector.crash(*server, *down_ms, 0);
+        }
         EventKind::LedgerRestart { down_ms } => {
             context.count_fault(Fault::LedgerRestart);
             injector.ledger_down(*down_ms);
@@ -62,6 +74,7 @@ async fn happen(
         EventKind::Upkeep { server } => context.fault_upkeep(*server, &event.call_faults),
         EventKind::Leap { ms } => {
             context.executor().leap(Duration::from_millis(*ms));
+            context.oracle().leapt(context.now());
             context.check();
         }
     }
@@ -73,15 +86,15 @@ pub(super) fn name(operation: Operation) -> String {
 }
 
 async fn reserve(context: &SimContext, operation: Operation, event: &LimitsEvent) {
-    let EventKind::Reserve { server, lease, needs } = &event.kind else {
+    let EventKind::Reserve { server, lease, needs, wait } = &event.kind else {
         unreachable!("the caller has looked");
     };
     context.request();
     let id = plan::lease_id(context.start_ms(), context.plan().seed, *lease);
-    let request = plan::reserve_request(id, needs);
-    context.oracle().reserve_sent(operation, *lease, needs, context.now());
-    let answer =
-        ask(context, operation, *server, event, |host| host.reserve(request.clone())).await;
+    let request = plan::waiting_request(id, needs, wait.as_ref());
+    context.oracle().reserve_sent(operation, *lease, needs, *wait, context.now());
+    let reserve = |host| watched_reserve(context, operation, host, request.clone());
+    let answer = ask(context, operation, *server, event, reserve).await;
     context.trace(|| match &answer {
         Some(Ok(decision)) => format!("{} L{lease} -> {decision:?}", name(operation)),
         Some(Err(error)) => format!("{} L{lease} -> {error}", name(operation)),
@@ -93,6 +106,23 @@ async fn reserve(context: &SimContext, operation: Operation, event: &LimitsEvent
     context.check();
 }
 
+/// A reserve at its server, with what the oracle sees of it there.
+fn watched_reserve(
+    context: &SimContext,
+    operation: Operation,
+    host: Arc<dyn Host>,
+    request: ReserveRequest,
+) -> BoxAnswer<Result<Decision, ReserveError>> {
+    let context = context.clone();
+    Box::pin(async move {
+        context.oracle().arrived(operation, context.now());
+        let answer = host.reserve(request).await;
+        let kept = context.oracle().answered(operation, &answer, context.now());
+        context.record(kept);
+        answer
+    })
+}
+
 async fn complete(context: &SimContext, operation: Operation, event: &LimitsEvent) {
     let EventKind::Complete { server, lease, actuals } = &event.kind else {
         unreachable!("the caller has looked");
@@ -101,8 +131,15 @@ async fn complete(context: &SimContext, operation: Operation, event: &LimitsEven
     let id = plan::lease_id(context.start_ms(), context.plan().seed, *lease);
     let request = plan::complete_request(id, actuals);
     context.oracle().complete_sent(operation, *lease, actuals, context.now());
-    let answer =
-        ask(context, operation, *server, event, |host| host.complete(request.clone())).await;
+    let complete = |host: Arc<dyn Host>| -> BoxAnswer<_> {
+        let (context, server, answer) = (context.clone(), *server, host.complete(request.clone()));
+        Box::pin(async move {
+            let answer = answer.await;
+            context.completed(server);
+            answer
+        })
+    };
+    let answer = ask(context, operation, *server, event, complete).await;
     context.trace(|| match &answer {
         Some(Ok(())) => format!("{} L{lease} -> completed", name(operation)),
         Some(Err(error)) => format!("{} L{lease} -> {error}", name(operation)),
@@ -213,7 +250,18 @@ async fn ask<T: Send + 'static>(
     let executor = context.executor();
     let mut random = fastrand::Rng::with_seed(event.seed ^ 0x5EED);
     let mut latency = || Duration::from_micros(random.u64(20..1_500));
-    let deadline = context.now().after(PATIENCE);
+    let wait = event.wait();
+    let at_most = wait.map_or(Duration::ZERO, |wait| wait.at_most());
+    let deadline = context.now().after(at_most + PATIENCE);
+    let gone = CancellationToken::new();
+    let leaves_at = match wait.and_then(|wait| wait.leaves) {
+        Some(Leave::After { ms }) => context.now().after(Duration::from_millis(ms)),
+        Some(Leave::WithNextComplete) => {
+            context.leave_with_complete(server, gone.clone());
+            deadline
+        }
+        None => deadline,
+    };
     executor.sleep(latency()).await;
     if event.network == NetworkFault::RequestLost {
         context.count_fault(Fault::RequestLost);
@@ -226,22 +274,29 @@ async fn ask<T: Send + 'static>(
     };
     let (slot, sender) = Slot::new();
     let (answer, guard) = (make(Arc::clone(&host)), context.track_work(operation));
+    let answer = serve(context, operation, gone.clone(), answer);
     executor.spawn(group(server), operation, async move {
         let answer = answer.await;
         drop(guard);
-        sender.send(answer);
+        answer.into_iter().for_each(|answer| sender.send(answer));
     });
     if event.network == NetworkFault::RequestTwice {
         context.count_fault(Fault::RequestTwice);
         let (again, guard, after) =
             (make(host), context.track_work(operation), executor.sleep(latency()));
+        let again = serve(context, operation, gone.clone(), again);
         executor.spawn(group(server), operation, async move {
             after.await;
             drop(again.await);
             drop(guard);
         });
     }
-    let answer = slot.wait(executor, deadline).await;
+    let answer = slot.wait(executor, leaves_at.min(deadline)).await;
+    if answer.is_none() && leaves_at < deadline {
+        executor.sleep(latency()).await;
+        gone.cancel();
+        return None;
+    }
     if event.network == NetworkFault::ReplyLost {
         context.count_fault(Fault::ReplyLost);
         executor.sleep_until(deadline).await;
@@ -249,6 +304,30 @@ async fn ask<T: Send + 'static>(
     }
     executor.sleep(latency()).await;
     answer
+}
+
+/// What a server does for a client as long as that is there. `None` if it has gone before.
+fn serve<T: Send + 'static>(
+    context: &SimContext,
+    operation: Operation,
+    gone: CancellationToken,
+    answer: BoxAnswer<T>,
+) -> impl Future<Output = Option<T>> + Send + 'static {
+    let context = context.clone();
+    async move {
+        let answer = tokio::select! {
+            biased;
+            () = gone.cancelled() => None,
+            answer = answer => Some(answer),
+        };
+        if answer.is_none() {
+            context.count_fault(Fault::Left);
+            context.trace(|| format!("    {} its client has gone", name(operation)));
+            let kept = context.oracle().left(operation, context.now());
+            context.record(kept);
+        }
+        answer
+    }
 }
 
 /// Counts what clients do wrong, which is in the plan from the beginning.
@@ -260,6 +339,7 @@ fn note_clients(context: &SimContext) {
         | EventKind::Delete { .. }
         | EventKind::Extra { .. }
         | EventKind::Crash { .. }
+        | EventKind::Stop { .. }
         | EventKind::LedgerRestart { .. }
         | EventKind::Upkeep { .. }
         | EventKind::Leap { .. } => None,
@@ -279,6 +359,7 @@ fn note_clients(context: &SimContext) {
                 | EventKind::Delete { .. }
                 | EventKind::Extra { .. }
                 | EventKind::Crash { .. }
+                | EventKind::Stop { .. }
                 | EventKind::LedgerRestart { .. }
                 | EventKind::Upkeep { .. }
                 | EventKind::Leap { .. } => {}

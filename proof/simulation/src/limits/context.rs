@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
+use tokio_util::sync::CancellationToken;
 
 use super::host::Host;
 use super::oracle::{AllowedLag, Oracle, Reading};
@@ -38,6 +39,8 @@ struct SimState {
     record: Mutex<Record>,
     /// Servers that are up.
     hosts: Mutex<Vec<Option<Arc<dyn Host>>>>,
+    /// The clients that go away with the next complete at each server.
+    leaving: Mutex<Vec<Vec<CancellationToken>>>,
     /// Each event's operation, then each server's upkeep.
     calls: Mutex<Vec<Calls>>,
     checks: AtomicBool,
@@ -103,12 +106,8 @@ impl SimContext {
             start: executor.now(),
             executor,
             plan: plan.clone(),
-            oracle: Mutex::new(Oracle::new(
-                &plan.limits,
-                plan.instance_bounds,
-                allowed_lag,
-                plan.starts_at,
-            )),
+            oracle: Mutex::new(Oracle::new(plan, allowed_lag)),
+            leaving: Mutex::new(vec![Vec::new(); plan.skews_ms.len()]),
             record: Mutex::new(Record {
                 trace: traced.then(String::new),
                 outcome: Outcome::default(),
@@ -158,6 +157,17 @@ impl SimContext {
     pub(super) fn set_host(&self, server: usize, host: Option<Arc<dyn Host>>) {
         let before = std::mem::replace(&mut lock(&self.0.hosts)[server], host);
         drop(before);
+    }
+
+    /// A client goes away with the next complete at its server.
+    pub(super) fn leave_with_complete(&self, server: usize, gone: CancellationToken) {
+        lock(&self.0.leaving)[server].push(gone);
+    }
+
+    /// A server has carried out a complete.
+    pub(super) fn completed(&self, server: usize) {
+        let leaving = std::mem::take(&mut lock(&self.0.leaving)[server]);
+        leaving.iter().for_each(CancellationToken::cancel);
     }
 
     /// The operation of a server's own regular work.

@@ -5,6 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, DefineError, DeleteError,
@@ -230,25 +231,11 @@ pub(super) fn flawed_bounds(bounds: InstanceBounds, flaw: Option<Flaw>) -> Insta
 
 impl Limiter for FlawedMemory {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.before_request();
-        if self.flaw == Some(Flaw::DeniesInShadow)
-            && let Some(denied) = self.deny_in_shadow(request)
-        {
-            return Ok(denied);
-        }
-        let decision = self.flawed_decision(request, self.inner.reserve_now(request)?);
-        if self.flaw.is_some() && decision.is_allowed() {
-            self.note_reserved(request);
-        }
-        Ok(decision)
+        Ok(self.reserve_in_turn(request, Turn::default()).await?.decision)
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        self.before_request();
-        if self.flaw == Some(Flaw::ReturnsToNextPeriod) {
-            self.return_to_next_period(request);
-        }
-        self.inner.complete_now(request)
+        self.complete_freeing(request).await.map(drop)
     }
 }
 
@@ -312,6 +299,41 @@ impl Backend for FlawedMemory {
 impl HostedBackend for FlawedMemory {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         HostedBackend::restore(&self.inner, registered).await
+    }
+
+    async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        self.before_request();
+        if self.flaw == Some(Flaw::DeniesInShadow)
+            && let Some(denied) = self.deny_in_shadow(request)
+        {
+            return Ok(TurnAnswer::last(denied));
+        }
+        let turn = match self.flaw {
+            Some(Flaw::OvertakesWaiters) => Turn { behind: None, ..turn },
+            _ => turn,
+        };
+        let TurnAnswer { decision, ask_again_after } = self.inner.reserve_in_turn(request, turn)?;
+        let decision = self.flawed_decision(request, decision);
+        if self.flaw.is_some() && decision.is_allowed() {
+            self.note_reserved(request);
+        }
+        Ok(TurnAnswer { decision, ask_again_after })
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        self.before_request();
+        if self.flaw == Some(Flaw::ReturnsToNextPeriod) {
+            self.return_to_next_period(request);
+        }
+        let freed = self.inner.complete_freeing(request)?;
+        Ok(if self.flaw == Some(Flaw::LosesWakeUps) { Vec::new() } else { freed })
     }
 
     async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {

@@ -10,7 +10,9 @@ use ratelimiter::{
     LimitKey, LimitStatus, Requirement, Requirements, ReserveError, ReserveRequest,
 };
 use ratelimiterd::admin::ChangeError;
+use tokio::sync::oneshot;
 
+use super::context::SimContext;
 use super::host::{BoxAnswer, Host};
 use crate::flaw::Flaw;
 
@@ -18,22 +20,28 @@ use crate::flaw::Flaw;
 pub(super) struct FlawedServer {
     inner: Arc<dyn Host>,
     flaw: Flaw,
-    start_ms: u64,
+    context: SimContext,
     notes: Mutex<Notes>,
 }
 
 #[derive(Default)]
 struct Notes {
     completed: BTreeSet<LeaseId>,
+    waiting: BTreeSet<LeaseId>,
     made_up: u128,
 }
 
 impl FlawedServer {
-    pub(super) fn around(inner: Arc<dyn Host>, flaw: Option<Flaw>, start_ms: u64) -> Arc<dyn Host> {
-        match flaw {
-            Some(flaw) => Arc::new(Self { inner, flaw, start_ms, notes: Mutex::default() }),
-            None => inner,
-        }
+    pub(super) fn around(
+        inner: Arc<dyn Host>,
+        flaw: Option<Flaw>,
+        context: &SimContext,
+    ) -> Arc<dyn Host> {
+        let Some(flaw) = flaw else {
+            return inner;
+        };
+        let context = context.clone();
+        Arc::new(Self { inner, flaw, context, notes: Mutex::default() })
     }
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
@@ -44,7 +52,7 @@ impl FlawedServer {
     fn new_lease(&self) -> LeaseId {
         let mut notes = self.notes();
         notes.made_up += 1;
-        let time = u128::from(self.start_ms) << 80;
+        let time = u128::from(self.context.start_ms()) << 80;
         LeaseId::from_u128(time | (u128::from(u64::MAX) << 16) | notes.made_up)
     }
 
@@ -84,6 +92,28 @@ impl Host for FlawedServer {
                     }
                     answer => answer,
                 },
+                Flaw::AdmitsTheGone if request.wait.is_some() => {
+                    let (sender, answer) = oneshot::channel();
+                    let asked = self.ask(request);
+                    self.context
+                        .executor()
+                        .spawn_here(async move { drop(sender.send(asked.await)) });
+                    answer.await.expect("it ends with its server alone")
+                }
+                Flaw::AdmitsJoinersApart if request.wait.is_some() => {
+                    if !self.notes().waiting.insert(request.lease) {
+                        let lease = self.new_lease();
+                        return self.ask(ReserveRequest { lease, ..request }).await;
+                    }
+                    let lease = request.lease;
+                    let answer = self.ask(request).await;
+                    self.notes().waiting.remove(&lease);
+                    answer
+                }
+                Flaw::AnswersNoDenials if request.wait.is_some() => match self.ask(request).await {
+                    Ok(Decision::Denied(_)) => std::future::pending().await,
+                    answer => answer,
+                },
                 _ => self.ask(request).await,
             }
         })
@@ -119,5 +149,9 @@ impl Host for FlawedServer {
 
     fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>> {
         Arc::clone(&self.inner).delete(key)
+    }
+
+    fn shut_down(&self) {
+        self.inner.shut_down();
     }
 }

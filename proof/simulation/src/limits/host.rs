@@ -28,6 +28,9 @@ pub(super) trait Host: Send + Sync {
     ) -> BoxAnswer<Result<Vec<LimitStatus>, ChangeError<DefineError>>>;
 
     fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>>;
+
+    /// It is told to stop, and answers all that wait.
+    fn shut_down(&self);
 }
 
 /// What can happen to servers and to what is below them.

@@ -37,8 +37,12 @@ const SWEPT_WITHIN: Duration = Duration::from_secs(16);
 /// Time for the regular work of a server.
 const SETTLE_MS: u64 = 2_000;
 /// The memory backend is exact.
-const ON_TIME: AllowedLag =
-    AllowedLag { expiry_lag: Duration::ZERO, reconciled: Duration::ZERO, noticed: Duration::ZERO };
+const ON_TIME: AllowedLag = AllowedLag {
+    expiry_lag: Duration::ZERO,
+    reconciled: Duration::ZERO,
+    noticed: Duration::ZERO,
+    waits_at_once: true,
+};
 
 /// One process that keeps everything in memory, with a deliberate bug or without.
 #[derive(Clone, Copy, Debug, Default)]

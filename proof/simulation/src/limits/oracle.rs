@@ -13,6 +13,7 @@ mod instances;
 mod once;
 mod periods;
 mod told;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,7 +27,8 @@ use self::definitions::Definitions;
 use self::in_force::Possible;
 use self::instances::{InstanceCounts, Instances, matched_count};
 use self::periods::Periods;
-use super::plan::{InstanceBounds, LimitSetup, key, templates_of};
+use self::waits::Waits;
+use super::plan::{LimitSetup, LimitsPlan, PlannedWait, key, templates_of};
 use crate::executor::Operation;
 use crate::outcome::{Invariant, Violation};
 
@@ -53,6 +55,8 @@ pub(super) struct AllowedLag {
     pub(super) reconciled: Duration,
     /// A lease that has expired may be taken for a live one for so long.
     pub(super) noticed: Duration,
+    /// A waiter is admitted, answered and forgotten at once.
+    pub(super) waits_at_once: bool,
 }
 
 pub(super) struct Oracle {
@@ -62,6 +66,8 @@ pub(super) struct Oracle {
     operations: BTreeMap<Operation, OperationFacts>,
     definitions: Definitions,
     instances: Instances,
+    waits: Waits,
+    waiters_max: usize,
     /// How many times everything was forgotten, as a process in memory does when it crashes.
     epoch: usize,
 }
@@ -153,16 +159,19 @@ struct OperationFacts {
     may_max: BTreeMap<usize, u128>,
     /// The most instances since it was sent.
     instances: InstanceCounts,
+    wait: Option<PlannedWait>,
+    /// Others waited at its server for limits that it needs.
+    is_behind: bool,
+    /// Its client has gone away before it was answered.
+    has_left: bool,
+    /// It was denied, and the same lease may be admitted later.
+    is_denied_for_now: bool,
     is_open: bool,
 }
 
 impl Oracle {
-    pub(super) fn new(
-        limits: &[LimitSetup],
-        bounds: InstanceBounds,
-        allowed_lag: AllowedLag,
-        now: Timestamp,
-    ) -> Self {
+    pub(super) fn new(plan: &LimitsPlan, allowed_lag: AllowedLag) -> Self {
+        let (limits, now) = (&plan.limits, plan.starts_at);
         let facts = |setup: &LimitSetup| LimitFacts {
             setup: *setup,
             asked: BTreeSet::from([0]),
@@ -184,7 +193,9 @@ impl Oracle {
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
             definitions: Definitions::new(definitions),
-            instances: Instances::new(bounds),
+            instances: Instances::new(plan.instance_bounds),
+            waits: Waits::default(),
+            waiters_max: plan.waiters_max,
             epoch: 0,
         };
         for (number, setup) in defined {
@@ -226,6 +237,7 @@ impl Oracle {
     pub(super) fn forget(&mut self, now: Timestamp) {
         self.leases.clear();
         self.instances.forget();
+        self.waits.forget();
         self.epoch += 1;
         for limit in &mut self.limits {
             (limit.debt, limit.debt_min) = (0, 0);
@@ -238,11 +250,13 @@ impl Oracle {
         operation: Operation,
         lease: usize,
         needs: &[(usize, u64)],
+        wait: Option<PlannedWait>,
         now: Timestamp,
     ) {
         let needs: BTreeMap<usize, u64> = needs.iter().copied().collect();
         let limits = needs.keys().copied().collect();
         self.note_operation(operation, lease, now, limits, true);
+        self.operations.get_mut(&operation).expect("it was noted").wait = wait;
         let facts = self.leases.entry(lease).or_default();
         if let Some(variant) = facts.variants.iter_mut().find(|variant| variant.needs == needs) {
             variant.operations.push(operation);
@@ -304,6 +318,10 @@ impl Oracle {
             met: limits.iter().map(met).collect(),
             may_max: limits.iter().map(|limit| (*limit, 0)).collect(),
             instances: InstanceCounts::default(),
+            wait: None,
+            is_behind: false,
+            has_left: false,
+            is_denied_for_now: false,
             roomy: if is_reserve { limits } else { BTreeSet::new() },
             is_open: true,
         };
@@ -322,8 +340,10 @@ impl Oracle {
 
     /// Something was carried out for a request.
     pub(super) fn touched(&mut self, operation: Operation, now: Timestamp) {
-        let Some(facts) = self.operations.get(&operation).filter(|facts| facts.epoch == self.epoch)
-        else {
+        // What is done for a client that has left is undone at once, or after a while.
+        let is_undone = |facts: &OperationFacts| facts.has_left && self.allowed_lag.waits_at_once;
+        let counts = |facts: &&OperationFacts| facts.epoch == self.epoch && !is_undone(facts);
+        let Some(facts) = self.operations.get(&operation).filter(counts) else {
             return;
         };
         let Some(lease) = self.leases.get_mut(&facts.lease) else {
@@ -400,6 +420,7 @@ impl Oracle {
             self.check_reset(limit, resets_at)?;
         }
         self.instances.check(readings)?;
+        self.check_waits(now, readings)?;
         self.note_room(now, readings, &spans);
         self.rule_out(now, readings, &spans)
     }

@@ -3,6 +3,7 @@
 mod generate;
 mod keys;
 mod text;
+mod wait;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
@@ -14,6 +15,7 @@ pub(super) use self::generate::{LimitChoices, Topology};
 pub(super) use self::keys::{
     MATCHED, OTHER_KEYS, TEMPLATES, UNMATCHED, extra_key, key, key_of, number, templates_of,
 };
+pub(super) use self::wait::{Leave, PlannedWait, Queue};
 use super::calendar::Schedule;
 use super::virtual_disk::DiskCall;
 use crate::world;
@@ -22,6 +24,8 @@ use crate::world;
 pub(super) const EVENTS_MS: u64 = 6_000;
 /// When everything must have returned: the longest wait for an answer, the longest delay and the longest lifetime later.
 pub(super) const QUIET_MS: u64 = 24_000;
+/// More waiters than any plan has.
+pub(super) const WAITERS_MAX_WIDE: usize = 1_000;
 
 /// What happens in one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +36,8 @@ pub struct LimitsPlan {
     pub(super) skews_ms: Vec<i64>,
     pub(super) limits: Vec<LimitSetup>,
     pub(super) instance_bounds: InstanceBounds,
+    /// How many leases may wait at a server.
+    pub(super) waiters_max: usize,
     /// How late the ledger releases what has expired.
     pub(super) expiry_lag_ms: u64,
     /// How many leases a server remembers.
@@ -93,6 +99,7 @@ pub(super) enum EventKind {
         server: usize,
         lease: usize,
         needs: Vec<(usize, u64)>,
+        wait: Option<PlannedWait>,
     },
     Complete {
         server: usize,
@@ -124,6 +131,12 @@ pub(super) enum EventKind {
         skew_ms: i64,
         /// All servers lose power, and not only one process ends.
         is_power_loss: bool,
+    },
+    /// The server is told to stop: it answers all that wait, and ends a little later.
+    Stop {
+        server: usize,
+        ends_after_ms: u64,
+        down_ms: u64,
     },
     LedgerRestart {
         down_ms: u64,
@@ -221,6 +234,7 @@ impl LimitsPlan {
             | EventKind::Delete { .. }
             | EventKind::Extra { .. }
             | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
             | EventKind::LedgerRestart { .. }
             | EventKind::Upkeep { .. } => 0,
         };
@@ -297,6 +311,15 @@ pub(super) fn reserve_request(lease: LeaseId, needs: &[(usize, u64)]) -> Reserve
     ReserveRequest::new(lease, Requirements::of(needs).expect("plans are valid"))
 }
 
+/// As [`reserve_request`], and it may wait.
+pub(super) fn waiting_request(
+    lease: LeaseId,
+    needs: &[(usize, u64)],
+    wait: Option<&PlannedWait>,
+) -> ReserveRequest {
+    ReserveRequest { wait: wait.map(PlannedWait::wait), ..reserve_request(lease, needs) }
+}
+
 pub(super) fn complete_request(lease: LeaseId, actuals: &[(usize, u64)]) -> CompleteRequest {
     let actuals = actuals.iter().map(|(limit, amount)| (key(*limit), *amount));
     CompleteRequest::new(lease, Actuals::of(actuals).expect("plans are valid"))
@@ -347,11 +370,20 @@ impl world::Event for LimitsEvent {
                 let (server, down_ms, skew_ms) = (*server, *down_ms, *skew_ms);
                 with(EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false });
             }
-            EventKind::Reserve { server, lease, needs } if needs.len() > 1 => {
-                for index in 0..needs.len() {
+            EventKind::Reserve { server, lease, needs, wait } => {
+                let (server, lease) = (*server, *lease);
+                if let Some(wait) = wait {
+                    let needs = || needs.clone();
+                    with(EventKind::Reserve { server, lease, needs: needs(), wait: None });
+                    if wait.leaves.is_some() {
+                        let wait = Some(PlannedWait { leaves: None, ..*wait });
+                        with(EventKind::Reserve { server, lease, needs: needs(), wait });
+                    }
+                }
+                for index in (0..needs.len()).filter(|_| needs.len() > 1) {
                     let mut needs = needs.clone();
                     needs.remove(index);
-                    with(EventKind::Reserve { server: *server, lease: *lease, needs });
+                    with(EventKind::Reserve { server, lease, needs, wait: *wait });
                 }
             }
             EventKind::Complete { server, lease, actuals } => {
@@ -361,11 +393,11 @@ impl world::Event for LimitsEvent {
                     with(EventKind::Complete { server: *server, lease: *lease, actuals });
                 }
             }
-            EventKind::Reserve { .. }
-            | EventKind::Define { .. }
+            EventKind::Define { .. }
             | EventKind::Delete { .. }
             | EventKind::Extra { .. }
             | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
             | EventKind::LedgerRestart { .. }
             | EventKind::Upkeep { .. }
             | EventKind::Leap { .. } => {}
@@ -375,6 +407,22 @@ impl world::Event for LimitsEvent {
 }
 
 impl LimitsEvent {
+    /// How a reserve waits.
+    pub(super) fn wait(&self) -> Option<PlannedWait> {
+        match self.kind {
+            EventKind::Reserve { wait, .. } => wait,
+            EventKind::Complete { .. }
+            | EventKind::Define { .. }
+            | EventKind::Delete { .. }
+            | EventKind::Extra { .. }
+            | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
+            | EventKind::LedgerRestart { .. }
+            | EventKind::Upkeep { .. }
+            | EventKind::Leap { .. } => None,
+        }
+    }
+
     /// What the disk does while it is handled.
     pub(super) fn disk(&self) -> DiskBehaviour {
         match self.kind {
@@ -384,6 +432,7 @@ impl LimitsEvent {
             EventKind::Reserve { .. }
             | EventKind::Complete { .. }
             | EventKind::Crash { .. }
+            | EventKind::Stop { .. }
             | EventKind::LedgerRestart { .. }
             | EventKind::Upkeep { .. }
             | EventKind::Leap { .. } => DiskBehaviour::NORMAL,

@@ -1,4 +1,4 @@
-//! A simulated server: its backend and the shipped administration, on virtual time and disk.
+//! A simulated server: its backend, and waiting and the administration as they ship, on virtual time and disk.
 
 use std::fmt;
 use std::io;
@@ -15,6 +15,7 @@ use ratelimiter_wire::{LimitsDocument, write_limits_file};
 use ratelimiterd::admin::{Admin, ChangeError, RestoreError};
 use ratelimiterd::disk::{Access, Disk};
 use ratelimiterd::runtime::Runtime;
+use ratelimiterd::waiting::Waiting;
 use ratelimiterd::{HostedBackend, LimitsFile};
 use tokio_util::sync::CancellationToken;
 
@@ -37,9 +38,10 @@ const TICK_EVERY_IN_MEMORY: Duration = Duration::from_millis(500);
 const TICK_EVERY_WHEN_QUIET: Duration = Duration::from_secs(1);
 
 /// A server that runs.
-pub(super) struct SimServer<B> {
+pub(super) struct SimServer<B: HostedBackend> {
     context: SimContext,
     backend: Arc<B>,
+    limiter: Waiting<B>,
     admin: Arc<Admin<B>>,
 }
 
@@ -59,7 +61,7 @@ struct Process {
     ends: u64,
 }
 
-/// The executor, as the administration knows it.
+/// The executor, as the server knows it.
 struct SimRuntime(SimContext);
 
 /// The faults that the plan has for the operation that calls.
@@ -81,7 +83,7 @@ pub(super) fn run(
     executor.spawn(group(server), context.upkeep(server), async move {
         match SimServer::start(&context, backend, file).await {
             Ok(process) => {
-                let host = FlawedServer::around(process.clone(), flaw, context.start_ms());
+                let host = FlawedServer::around(process.clone(), flaw, &context);
                 context.set_host(server, Some(host));
                 process.tick_forever().await;
             }
@@ -98,8 +100,8 @@ impl<B: HostedBackend> SimServer<B> {
     ) -> Result<Arc<Self>, Violation> {
         let backend = Arc::new(backend);
         let addr = ([127, 0, 0, 1], 8080).into();
-        let runtime = Arc::new(SimRuntime(context.clone()));
-        let admin = Admin::restore(Arc::clone(&backend), file, addr, runtime).await;
+        let runtime: Arc<dyn Runtime> = Arc::new(SimRuntime(context.clone()));
+        let admin = Admin::restore(Arc::clone(&backend), file, addr, Arc::clone(&runtime)).await;
         let admin = admin.map_err(|error| {
             let detail = match error {
                 // It would name a process of the real machine.
@@ -108,8 +110,11 @@ impl<B: HostedBackend> SimServer<B> {
             };
             Violation { invariant: Invariant::DefinitionsKept, detail }
         })?;
+        let clock = Arc::new(context.executor().clock(0));
+        let (waiters_max, changed) = (context.plan().waiters_max, admin.changed());
+        let limiter = Waiting::new(Arc::clone(&backend), clock, &runtime, waiters_max, changed);
         let (context, admin) = (context.clone(), Arc::new(admin));
-        Ok(Arc::new(Self { context, backend, admin }))
+        Ok(Arc::new(Self { context, backend, limiter, admin }))
     }
 
     async fn tick_forever(&self) {
@@ -145,9 +150,9 @@ impl<B: HostedBackend> Host for SimServer<B> {
             if let Some(unanswered) = self.admin.not_started() {
                 return Err(unanswered.into());
             }
-            let answer = self.backend.reserve(&request).await;
+            let answer = self.limiter.reserve(&request).await;
             self.check();
-            answer
+            answer.map(|(decision, _)| decision)
         })
     }
 
@@ -156,7 +161,7 @@ impl<B: HostedBackend> Host for SimServer<B> {
             if let Some(unanswered) = self.admin.not_started() {
                 return Err(unanswered.into());
             }
-            let answer = self.backend.complete(&request).await;
+            let answer = self.limiter.complete(&request).await;
             self.check();
             answer
         })
@@ -179,6 +184,10 @@ impl<B: HostedBackend> Host for SimServer<B> {
             self.check();
             answer
         })
+    }
+
+    fn shut_down(&self) {
+        self.limiter.shut_down();
     }
 }
 
@@ -282,7 +291,10 @@ fn file(
 impl Runtime for SimRuntime {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         let Self(context) = self;
-        let guard = context.track_work(context.executor().operation());
+        let Some(operation) = context.executor().running_operation() else {
+            return;
+        };
+        let guard = context.track_work(operation);
         context.executor().spawn_here(async move {
             task.await;
             drop(guard);

@@ -50,7 +50,7 @@ impl World for TigerBeetleWorld {
     const NAME: &'static str = "tigerbeetle";
 
     fn plan(&self, seed: u64) -> LimitsPlan {
-        LimitsPlan::random(seed, Topology::ServersOnLedger, LimitChoices::FIRST_EDITION)
+        LimitsPlan::random(seed, Topology::ServersOnLedger, LimitChoices::ON_A_LEDGER)
     }
 
     fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
@@ -61,6 +61,7 @@ impl World for TigerBeetleWorld {
             expiry_lag: lag,
             reconciled: ROUNDED_UP + CALL_TIMEOUT,
             noticed: CALL_TIMEOUT,
+            waits_at_once: false,
         };
         let (read, limit_accounts) = (Arc::clone(&ledger), accounts(plan.limits.len()));
         let read = move || readings(&read, &limit_accounts);
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
     use crate::limits::plan::{
         CallFault, Definition, DiskBehaviour, EventKind, InstanceBounds, LimitSetup, LimitsEvent,
-        NetworkFault, SetupKind,
+        NetworkFault, SetupKind, WAITERS_MAX_WIDE,
     };
 
     /// TB-08: what was staged is found again, whatever a loss of power leaves.
@@ -257,6 +258,7 @@ mod tests {
                 skews_ms: vec![0],
                 limits: limits.to_vec(),
                 instance_bounds: InstanceBounds::WIDE,
+                waiters_max: WAITERS_MAX_WIDE,
                 expiry_lag_ms: 0,
                 leases_cached_max: 16,
                 events: vec![event(1_000, 0, define, slow), event(1_100, 1, lost, Vec::new())],

@@ -17,12 +17,12 @@ make() {
         cat "$folder/settings" >>"$data/postgresql.conf"
 }
 
-# The server writes into its lock file when it is ready, and removes the file when it ends.
+# The server writes into its lock file when it is ready, also as a standby, and removes the file when it ends.
 start() {
     [ -z "$server" ] || return 1
     "$programs/postgres" -D "$data" >>"$log" 2>&1 </dev/null &
     server=$!
-    until grep -qs '^ready' "$data/postmaster.pid"; do
+    until grep -qs '^ready\|^standby' "$data/postmaster.pid"; do
         kill -0 "$server" 2>/dev/null || { server=; return 1; }
         sleep 0.02
     done

@@ -143,6 +143,56 @@ fn an_error_of_the_environment_names_the_variable() {
         RATELIMITER_SERVER__CONNECTIONS_MAX: server.connections_max: invalid type: string "many", expected u64"#]].assert_eq(&error.unwrap_err().to_string());
 }
 
+/// REG-01
+#[test]
+fn reg_01_a_registry_is_a_path_or_a_url() {
+    let url = "registry: { url: 'postgresql://app:s3cret@db/limits' }";
+    let mut layers = Layers::new();
+    layers.add_yaml("config.yaml", url);
+    let registry = layers.config().unwrap().registry;
+    assert_eq!(registry.place().to_string(), "postgresql://app@db:5432/limits");
+    assert!(!format!("{registry:?}").contains("s3cret"));
+    check_errors(
+        "registry: { path: limits.json, url: 'postgresql://app:s3cret@db/limits' }",
+        &expect![
+            "config.yaml: registry.url: registry.path is set too (config.yaml); the limits are stored in one place, so remove one of them"
+        ],
+    );
+    let mut layers = Layers::new();
+    layers.add_yaml("config.yaml", url);
+    layers.add_text("--limits", "registry.path", "limits.json");
+    expect!["config.yaml: registry.url: registry.path is set too (--limits); the limits are stored in one place, so remove one of them"]
+        .assert_eq(&layers.config().unwrap_err().to_string());
+}
+
+/// REG-01
+#[test]
+fn reg_01_a_url_that_is_not_one_of_postgresql_is_refused_without_showing_it() {
+    check_errors(
+        "registry: { url: 'redis://:s3cret@cache/0' }",
+        &expect![
+            "config.yaml: registry.url: a registry in Redis comes with the Redis backend, which this version does not have; use postgresql://, or registry.path"
+        ],
+    );
+    check_errors(
+        "registry: { url: 'mysql://app:s3cret@db/limits' }",
+        &expect![
+            "config.yaml: registry.url: must begin with postgresql://, as in postgresql://user@host/database"
+        ],
+    );
+    for text in ["", "7", "[", "mysql://app:s3cret@db, s3cret", "postgresql://app:s3cret@db:x/"] {
+        let error = environment(&[("RATELIMITER_REGISTRY__URL", text)]).unwrap_err().to_string();
+        assert!(error.starts_with("RATELIMITER_REGISTRY__URL: registry.url: "), "{text}: {error}");
+        assert!(!error.contains("s3cret"), "{text}: {error}");
+    }
+    check_errors(
+        "registry: { url: }",
+        &expect![[
+            r#"config.yaml: registry.url: must be text, such as "postgresql://user@host/database""#
+        ]],
+    );
+}
+
 /// HTTP-16
 #[test]
 fn without_tokens_only_loopback_is_served_unless_allowed() {

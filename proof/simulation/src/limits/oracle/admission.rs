@@ -143,6 +143,8 @@ impl Oracle {
         };
         let needs = &self.leases[&facts.lease].sent_by(operation).needs;
         let longest = needs.keys().map(longest).max().expect("something is needed");
+        // Nobody knows when those in front will have what they wait for.
+        let longest = if facts.is_behind { longest.max(BACKOFF_MAX) } else { longest };
         let shortest = match keys {
             [key] if self.is_settled(plan::number(key), operation, now) => {
                 self.expiry(plan::number(key), facts.sent_at).0.since(now)

@@ -247,7 +247,9 @@ mod tests {
 
     use super::*;
     use crate::limits::oracle::{AllowedLag, LimitFacts};
-    use crate::limits::plan::{InstanceBounds, LimitSetup, SetupKind};
+    use crate::limits::plan::{
+        InstanceBounds, LimitSetup, LimitsPlan, SetupKind, WAITERS_MAX_WIDE,
+    };
 
     const A: Operation = Operation(0);
     const B: Operation = Operation(1);
@@ -255,8 +257,8 @@ mod tests {
         expiry_lag: Duration::ZERO,
         reconciled: Duration::ZERO,
         noticed: Duration::ZERO,
+        waits_at_once: true,
     };
-
     const NOW: Timestamp = Timestamp::from_unix_ms(1_736_660_000_000);
     const SETUP: LimitSetup = LimitSetup {
         kind: SetupKind::Rolling { seconds: 1 },
@@ -265,6 +267,21 @@ mod tests {
         is_shadow: false,
         is_defined: true,
     };
+
+    fn oracle(limits: &[LimitSetup]) -> Oracle {
+        let plan = LimitsPlan {
+            seed: 0,
+            starts_at: NOW,
+            skews_ms: vec![0],
+            limits: limits.to_vec(),
+            instance_bounds: InstanceBounds::WIDE,
+            waiters_max: WAITERS_MAX_WIDE,
+            expiry_lag_ms: 0,
+            leases_cached_max: 0,
+            events: Vec::new(),
+        };
+        Oracle::new(&plan, AT_ONCE)
+    }
 
     fn sent(oracle: &mut Oracle, operation: Operation, number: usize, capacity: u64) {
         let wanted = Definition::of_capacity(capacity);
@@ -277,7 +294,7 @@ mod tests {
 
     /// Which of the capacities 0 to 3 the file may have. The limit had 1, A asks for 2 and B for 3.
     fn may_have(happens: impl FnOnce(&mut Oracle)) -> Vec<u64> {
-        let mut oracle = Oracle::new(&[SETUP], InstanceBounds::WIDE, AT_ONCE, NOW);
+        let mut oracle = oracle(&[SETUP]);
         sent(&mut oracle, A, 0, 2);
         happens(&mut oracle);
         let file = |capacity| [limit(0, capacity)];
@@ -294,7 +311,7 @@ mod tests {
     /// OPS-03
     #[test]
     fn ops_03_the_file_may_have_all_of_a_list_or_nothing() {
-        let mut oracle = Oracle::new(&[SETUP, SETUP], InstanceBounds::WIDE, AT_ONCE, NOW);
+        let mut oracle = oracle(&[SETUP, SETUP]);
         let is_kept = |oracle: &Oracle, capacities: [u64; 2]| {
             let limits = [0, 1].map(|number| limit(number, capacities[number]));
             oracle.check_file(&limits.into_iter().collect()).is_ok()
@@ -316,7 +333,7 @@ mod tests {
     /// OPS-03
     #[test]
     fn ops_03_a_list_may_be_followed_by_a_change_of_a_part() {
-        let mut oracle = Oracle::new(&[SETUP, SETUP], InstanceBounds::WIDE, AT_ONCE, NOW);
+        let mut oracle = oracle(&[SETUP, SETUP]);
         sent(&mut oracle, A, 0, 2);
         sent(&mut oracle, A, 1, 3);
         sent(&mut oracle, B, 1, 1);
@@ -335,7 +352,7 @@ mod tests {
                 ..SETUP
             })
             .collect();
-        let mut oracle = Oracle::new(&setups, InstanceBounds::WIDE, AT_ONCE, NOW);
+        let mut oracle = oracle(&setups);
         // The largest capacity that may be in force, and whether what is reserved may be lost.
         let may = |oracle: &Oracle, limit: usize| {
             let LimitFacts { possible, may_be_lost, .. } = &oracle.limits[limit];

@@ -46,6 +46,11 @@ impl Possible {
         !self.may_be_missing() && !self.may_be_shadow()
     }
 
+    /// No change is under way.
+    pub(super) fn is_settled(&self) -> bool {
+        self.0.len() == 1
+    }
+
     pub(super) fn is_certainly_shadow(&self) -> bool {
         !self.may_be_missing() && !self.may_enforce()
     }

@@ -1,7 +1,7 @@
 //! Checks of each answer against earlier answers.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{CompleteError, Decision, DenialReason, ReserveError};
+use ratelimiter::{CompleteError, Decision, DenialReason, LimitKey, ReserveError};
 
 use super::{Answer, CompleteFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
@@ -28,6 +28,8 @@ impl Oracle {
         facts.is_open = false;
         let (lease, sent_at, epoch) = (facts.lease, facts.sent_at, facts.epoch);
         let roomy = std::mem::take(&mut facts.roomy);
+        let waits = facts.wait.is_some_and(|wait| wait.at_most_ms > 0);
+        let (is_behind, is_denied_for_now) = (facts.is_behind, facts.is_denied_for_now);
         if epoch != self.epoch {
             return Ok(());
         }
@@ -53,12 +55,17 @@ impl Oracle {
                     DenialReason::TooManyInstances { template } => {
                         self.check_too_many(operation, template)
                     }
+                    DenialReason::TooManyWaiters { .. } if waits => Ok(()),
                     DenialReason::TooManyWaiters { .. } => {
-                        let detail = "too many wait, and nobody does".to_owned();
+                        let detail = format!("too many wait, and L{lease} does not want to");
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
+                    DenialReason::NoRoom { .. } if is_denied_for_now => Ok(()),
                     DenialReason::NoRoom { keys } => {
-                        let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
+                        // It may be denied for the sake of those that wait.
+                        let had_room =
+                            |key: &&LimitKey| !is_behind && roomy.contains(&plan::number(key));
+                        let roomy = keys.iter().find(had_room);
                         self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))
                     }
                 }
@@ -153,7 +160,10 @@ impl Oracle {
         let has_reason = match error {
             ReserveError::LeaseConflict => facts.variants.len() > 1,
             ReserveError::LeaseEnded => {
+                let has_left = |operation: &Operation| self.operations[operation].has_left;
+                let mut senders = facts.variants.iter().flat_map(|variant| &variant.operations);
                 !facts.completes.is_empty()
+                    || senders.any(has_left)
                     || facts.variants.iter().any(|variant| self.may_have_ended(variant, now))
             }
             ReserveError::AmountExceedsCapacity { key } => {

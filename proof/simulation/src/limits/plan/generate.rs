@@ -2,6 +2,7 @@
 
 mod second_edition;
 mod templates;
+mod waits;
 
 use ratelimiter::Overage;
 use ratelimiter::clock::{Clock, FakeClock, Timestamp};
@@ -9,7 +10,7 @@ use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 pub(crate) use self::second_edition::LimitChoices;
 use super::{
     CallFault, Definition, DiskBehaviour, DiskFault, EVENTS_MS, EventKind, InstanceBounds,
-    LimitSetup, LimitsEvent, LimitsPlan, NetworkFault, SetupKind,
+    LimitSetup, LimitsEvent, LimitsPlan, NetworkFault, SetupKind, WAITERS_MAX_WIDE,
 };
 
 /// What kind of run a plan is for.
@@ -42,6 +43,7 @@ struct Generator {
     /// The limits that leases need.
     leased: Vec<usize>,
     instance_bounds: InstanceBounds,
+    waiters_max: usize,
     clients: usize,
     /// How likely a fault is, in percent.
     fault_percent: u32,
@@ -63,6 +65,7 @@ impl LimitsPlan {
             leased: (0..limits.len()).collect(),
             limits,
             instance_bounds: InstanceBounds::WIDE,
+            waiters_max: WAITERS_MAX_WIDE,
             clients,
             fault_percent,
             events: Vec::new(),
@@ -78,8 +81,18 @@ impl LimitsPlan {
         if choices.templates {
             generator.templates(seed, lease_count);
         }
-        let Generator { mut random, starts_at, limits, instance_bounds, mut events, .. } =
-            generator;
+        if choices.waits {
+            generator.waits(seed);
+        }
+        let Generator {
+            mut random,
+            starts_at,
+            limits,
+            instance_bounds,
+            waiters_max,
+            mut events,
+            ..
+        } = generator;
         events.sort_by_key(|event| event.at_ms);
         let expiry_lag_ms = *random.choice(&[0, 0, 40, 100]).expect("there are four");
         let leases_cached_max = *random.choice(&[1_000, 1_000, 16, 0]).expect("there are four");
@@ -89,6 +102,7 @@ impl LimitsPlan {
             skews_ms,
             limits,
             instance_bounds,
+            waiters_max,
             expiry_lag_ms,
             leases_cached_max,
             events,
@@ -191,7 +205,8 @@ impl Generator {
         let needs = self.needs();
         let at_ms = self.random.u64(..EVENTS_MS - 1_000);
         let server = self.server();
-        self.event(at_ms, client, EventKind::Reserve { server, lease, needs: needs.clone() });
+        let reserve = EventKind::Reserve { server, lease, needs: needs.clone(), wait: None };
+        self.event(at_ms, client, reserve);
         let mut retry_ms = at_ms;
         while self.percent(25) {
             let (server, mut needs) = (self.server(), needs.clone());
@@ -203,7 +218,7 @@ impl Generator {
                     false => needs = self.needs(),
                 }
             }
-            self.event(retry_ms, client, EventKind::Reserve { server, lease, needs });
+            self.event(retry_ms, client, EventKind::Reserve { server, lease, needs, wait: None });
         }
         if self.percent(15) {
             return;

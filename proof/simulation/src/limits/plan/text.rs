@@ -5,8 +5,8 @@ use std::fmt;
 use ratelimiter::Limit;
 
 use super::{
-    Definition, DiskBehaviour, EventKind, InstanceBounds, LimitsEvent, LimitsPlan, NetworkFault,
-    extra_key, key,
+    Definition, DiskBehaviour, EventKind, InstanceBounds, Leave, LimitsEvent, LimitsPlan,
+    NetworkFault, PlannedWait, WAITERS_MAX_WIDE, extra_key, key,
 };
 
 impl fmt::Display for LimitsPlan {
@@ -21,6 +21,9 @@ impl fmt::Display for LimitsPlan {
         let InstanceBounds { count_max, new_per_second_max } = self.instance_bounds;
         if self.instance_bounds != InstanceBounds::WIDE {
             writeln!(f, "at most {count_max} instances, {new_per_second_max} new in a second")?;
+        }
+        if self.waiters_max != WAITERS_MAX_WIDE {
+            writeln!(f, "at most {} waiters", self.waiters_max)?;
         }
         if self.has_calendar() {
             writeln!(f, "starts at {} ms after 1970", self.starts_at.unix_ms())?;
@@ -50,8 +53,9 @@ impl fmt::Display for EventKind {
             pairs.collect::<String>()
         };
         match self {
-            Self::Reserve { server, lease, needs } => {
-                write!(f, "reserve L{lease}{} at server {server}", list(needs))
+            Self::Reserve { server, lease, needs, wait } => {
+                write!(f, "reserve L{lease}{} at server {server}", list(needs))?;
+                wait.map_or(Ok(()), |wait| write!(f, "{wait}"))
             }
             Self::Complete { server, lease, actuals } => {
                 write!(f, "complete L{lease}{} at server {server}", list(actuals))
@@ -83,9 +87,24 @@ impl fmt::Display for EventKind {
                 }
                 write!(f, " for {down_ms}ms, clock then {skew_ms}ms ahead")
             }
+            Self::Stop { server, ends_after_ms, down_ms } => {
+                write!(f, "stop server {server}, ends after {ends_after_ms}ms, for {down_ms}ms")
+            }
             Self::LedgerRestart { down_ms } => write!(f, "ledger down for {down_ms}ms"),
             Self::Upkeep { server } => write!(f, "upkeep of server {server}"),
             Self::Leap { ms } => write!(f, "nothing happens for {ms}ms"),
+        }
+    }
+}
+
+impl fmt::Display for PlannedWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at_most_ms, queue, leaves } = self;
+        write!(f, ", waits {at_most_ms}ms in queue {:?}", queue.name())?;
+        match leaves {
+            Some(Leave::After { ms }) => write!(f, ", leaves after {ms}ms"),
+            Some(Leave::WithNextComplete) => write!(f, ", leaves with the next complete"),
+            None => Ok(()),
         }
     }
 }

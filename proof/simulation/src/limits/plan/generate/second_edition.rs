@@ -8,12 +8,13 @@ use super::super::{Definition, DiskBehaviour, EVENTS_MS, EventKind, SetupKind};
 use super::Generator;
 use crate::limits::calendar::{DAILY_RESETS, Schedule};
 
-/// Which limits a world may define, beside enforced rolling and concurrency limits.
+/// What a world may have beside enforced rolling and concurrency limits and reserves that are answered at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimitChoices {
     pub(crate) calendar: bool,
     pub(crate) shadow: bool,
     pub(crate) templates: bool,
+    pub(crate) waits: bool,
 }
 
 const MINUTE_MS: u64 = 60_000;
@@ -22,9 +23,10 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 const LEAPS_MS: [u64; 6] = [MINUTE_MS, HOUR_MS, HOUR_MS, 23 * HOUR_MS, 24 * HOUR_MS, 25 * HOUR_MS];
 
 impl LimitChoices {
-    pub(crate) const ALL: Self = Self { calendar: true, shadow: true, templates: true };
-    pub(crate) const FIRST_EDITION: Self =
-        Self { calendar: false, shadow: false, templates: false };
+    pub(crate) const ALL: Self =
+        Self { calendar: true, shadow: true, templates: true, waits: true };
+    pub(crate) const ON_A_LEDGER: Self =
+        Self { calendar: false, shadow: false, templates: false, waits: true };
 }
 
 impl Generator {
@@ -32,7 +34,7 @@ impl Generator {
     pub(super) fn second_edition(&mut self, seed: u64, choices: LimitChoices) {
         let own = fastrand::Rng::with_seed(seed.rotate_left(16) ^ 0xCA1E_DA12);
         let before = std::mem::replace(&mut self.random, own);
-        if choices != LimitChoices::FIRST_EDITION && self.percent(70) {
+        if (choices.calendar || choices.shadow) && self.percent(70) {
             let (starts_at, schedules) = self.schedules();
             let mut changes_mode = vec![false; self.limits.len()];
             for (limit, changes_mode) in changes_mode.iter_mut().enumerate() {
