@@ -93,6 +93,12 @@ pub fn gate(lease: LeaseId) -> TransferId {
     transfer_at(lease.timestamp_ms(), &format!("xfer:admit:{lease}"))
 }
 
+/// `TB-17`: the ID of the transfer that decides whether the server that admitted `lease` may return it,
+/// or somebody else is told that it is allowed.
+pub fn reading(lease: LeaseId) -> TransferId {
+    transfer_at(lease.timestamp_ms(), &format!("xfer:read:{lease}"))
+}
+
 /// `TB-17`: the ID of the reservation for `lease` on the limit `key` at this attempt, which is not the
 /// first.
 pub fn reservation_at(attempt: NonZeroU32, lease: LeaseId, key: &LimitKey) -> TransferId {

@@ -28,8 +28,8 @@ mod unanswered;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::num::NonZeroU128;
-use std::sync::atomic::AtomicU64;
+use std::num::{NonZeroU64, NonZeroU128};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::future::join_all;
@@ -89,6 +89,10 @@ pub struct TigerBeetleLimiter<L> {
     /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
     expiry_lag_ms: AtomicU64,
     probe_number: u128,
+    /// The number of this server in the gates that it creates.
+    gate_number: NonZeroU64,
+    /// The accounts of gates and markers exist.
+    has_marker_accounts: AtomicBool,
     counters: Counters,
 }
 
@@ -97,6 +101,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     pub fn new(ledger: L, options: LimiterOptions) -> Self {
         let mut random = fastrand::Rng::with_seed(options.seed);
         let probe_number = random.u128(..);
+        let gate_number = NonZeroU64::new(random.u64(1..)).expect("it is at least 1");
         Self {
             ledger,
             table: RwLock::default(),
@@ -118,6 +123,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
             probe_number,
+            gate_number,
+            has_marker_accounts: AtomicBool::new(false),
             counters: Counters::default(),
             options,
         }

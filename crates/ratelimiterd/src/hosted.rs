@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, Denial, LeasePage, LeasesError,
-    Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit,
-    ReserveError, ReserveRequest, StateError, Unanswered,
+    Actual, Actuals, Backend, CompleteError, CompleteRequest, Decision, DefineError, Denial,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter,
+    OpenLease, Page, RegisteredLimit, Requirement, ReserveError, ReserveRequest, StateError,
+    Unanswered,
 };
 
 use crate::runtime::Runtime;
@@ -67,8 +68,38 @@ pub trait HostedBackend: Backend + 'static {
         &self,
         _request: &ReserveRequest,
         denial: Denial,
-    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send {
-        async { Ok(Decision::Denied(denial)) }
+    ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
+        async { Ok(TurnAnswer::last(Decision::Denied(denial))) }
+    }
+
+    /// Whether an attempt for a lease may be admitted though the backend has not answered it. Then giving up is tried until there is an
+    /// answer.
+    fn may_be_admitted(&self, _lease: LeaseId) -> bool {
+        false
+    }
+
+    /// Returns all that a lease has that was [newly](TurnAnswer::is_new) admitted, because its callers have gone away before they were
+    /// told. If the lease was repeated at another server, it stays. Returns the limits that may have room again.
+    ///
+    /// # Errors
+    /// As for a complete.
+    fn return_lease(
+        &self,
+        request: &ReserveRequest,
+    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send {
+        async {
+            let mut unused = Vec::new();
+            for Requirement { key, .. } in request.requirements.iter() {
+                if let Ok(Some(state)) = self.state(key).await
+                    && !state.limit.kind.is_concurrency()
+                {
+                    unused.push(Actual { key: key.clone(), amount: 0 });
+                }
+            }
+            let actuals =
+                Actuals::new(unused).expect("as many as the requirements, with their keys");
+            self.complete_freeing(&CompleteRequest::new(request.lease, actuals)).await
+        }
     }
 
     /// How often a server looks for room that others have freed; by default never, since there are no others.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, Denial, HintPolicy, LeasePage,
+    CompleteError, CompleteRequest, DefineError, Denial, HintPolicy, LeaseId, LeasePage,
     LeasesError, LimitKey, LimitState, LimitStatus, OpenLease, Page, RegisteredLimit, ReserveError,
     ReserveRequest, StateError, Unanswered,
 };
@@ -116,8 +116,16 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         &self,
         request: &ReserveRequest,
         denial: Denial,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
         Self::give_up(self, request, denial).await
+    }
+
+    fn may_be_admitted(&self, lease: LeaseId) -> bool {
+        Self::may_be_admitted(self, lease)
+    }
+
+    async fn return_lease(&self, request: &ReserveRequest) -> Result<Vec<LimitKey>, CompleteError> {
+        Ok(Self::return_lease(self, request.lease).await?)
     }
 
     fn looks_every(&self) -> Option<Duration> {

@@ -10,7 +10,7 @@
 mod driver;
 mod unread;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use ratelimiter::{
     CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey,
     Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::unread::{Unread, UnreadAllow};
@@ -55,7 +55,8 @@ struct Waiters<B: HostedBackend> {
     clock: Arc<dyn Clock>,
     runtime: Arc<dyn Runtime>,
     count_max: usize,
-    /// Leases that wait, and those whose answers are unread. While there are none, no request takes the lock.
+    /// Leases that are about to wait, those that wait, and those whose answers are unread. While there are none, no request takes the
+    /// lock.
     count: AtomicUsize,
     state: Mutex<State<B>>,
     /// Wakes the driver.
@@ -72,24 +73,33 @@ struct State<B: HostedBackend> {
     deadlines: BTreeSet<(Timestamp, WaiterId, CallerNumber)>,
     /// Callers so far.
     callers: u64,
-    /// Waiters of a shared backend that have left without an answer of it.
-    leaving: Vec<Waiter<B>>,
+    /// Leases of a shared backend whose first attempts are under way. A repeat waits for them: it would end the wait that begins.
+    entering: HashMap<LeaseId, Arc<tokio::sync::Mutex<()>>>,
+    /// Waiters of a shared backend that have left without an answer of it, by when it is asked. They are [`Unread::Leaving`].
+    leaving: BTreeMap<(Timestamp, LeaseId), Waiter<B>>,
     /// When the next look for room is due, on a shared backend.
     look_at: Timestamp,
     is_looking: bool,
-    /// Leases that were allowed, and whose callers have not read that.
+    /// Leases that wait no more, and whose callers have not read their answers.
     unread: HashMap<LeaseId, Unread>,
     is_shut_down: bool,
 }
 
 type CallerNumber = u64;
 
+/// Another request of the lease came first.
+struct LeaseIsKnown;
+
 /// A lease that waits.
 #[derive(Debug)]
 struct Waiter<B: HostedBackend> {
     request: Arc<ReserveRequest>,
-    /// The last answer of the backend.
+    /// The last denial of the backend.
     denial: Denial,
+    /// Why the last attempt has no answer.
+    unanswered: Option<Unanswered>,
+    /// How often the server gave up for it without an answer.
+    give_ups: u32,
     /// Whoever repeats the request joins.
     callers: Vec<Caller<B>>,
 }
@@ -105,7 +115,16 @@ struct Caller<B: HostedBackend> {
 #[derive(Debug)]
 struct Delivery<B: HostedBackend> {
     answer: Answer,
+    /// The lease was admitted at once, and nobody else gets this answer.
+    is_new: bool,
     allow: Option<Arc<UnreadAllow<B>>>,
+}
+
+/// The first attempt of a lease.
+struct Entering<B: HostedBackend> {
+    waiters: Arc<Waiters<B>>,
+    lease: LeaseId,
+    _turn: OwnedMutexGuard<()>,
 }
 
 /// A caller that waits. Dropping it forgets the caller, and with the last one the waiter (`WAIT-04`).
@@ -131,7 +150,8 @@ impl<B: HostedBackend> Waiting<B> {
             by_lease: HashMap::new(),
             deadlines: BTreeSet::new(),
             callers: 0,
-            leaving: Vec::new(),
+            entering: HashMap::new(),
+            leaving: BTreeMap::new(),
             look_at: clock.now(),
             is_looking: false,
             unread: HashMap::new(),
@@ -162,12 +182,12 @@ impl<B: HostedBackend> Waiting<B> {
         let mut state = self.waiters.lock();
         state.is_shut_down = true;
         for (_, waiter) in state.admission.remove_all() {
-            self.waiters.forget(&mut state, &waiter.work);
             if self.waiters.backend.is_shared() {
                 self.waiters.leave_later(&mut state, waiter.work);
                 continue;
             }
-            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
+            self.waiters.forget(&mut state, &waiter.work);
+            let denied = waiter.work.denied();
             waiter.work.answer(&denied, None);
         }
     }
@@ -177,7 +197,7 @@ impl<B: HostedBackend> Waiting<B> {
     /// # Errors
     /// As the backend's reserve.
     pub async fn reserve(&self, request: &ReserveRequest) -> Result<TimedDecision, ReserveError> {
-        let (delivery, waited) = self.waiters.reserve(request).await;
+        let (delivery, waited) = self.waiters.reserve(request, false).await;
         Ok((delivery.read()?, waited))
     }
 
@@ -187,10 +207,9 @@ impl<B: HostedBackend> Waiting<B> {
         requests: &[ReserveRequest],
     ) -> Vec<Result<TimedDecision, ReserveError>> {
         if requests.iter().any(|request| request.wait.is_some()) {
-            let since = self.waiters.clock.now();
             let reserve = async |request| {
-                let (delivery, waited) = self.waiters.reserve(request).await;
-                (delivery.keep(&self.waiters, request, since), waited)
+                let (delivery, waited) = self.waiters.reserve(request, true).await;
+                (delivery.unread(&self.waiters, request), waited)
             };
             let answers = join_all(requests.iter().map(reserve)).await;
             let read = |(delivery, waited): (Delivery<B>, _)| Ok((delivery.read()?, waited));
@@ -261,64 +280,111 @@ impl<B: HostedBackend> Waiters<B> {
         self.lock().admission.would_hold_up(now, &request.requirements).cloned()
     }
 
-    /// The answer to a request, and how long it waited, if it asked to.
+    /// The answer to a request, and how long it waited, if it asked to. If the caller `may_return` what it got, others are told so.
     async fn reserve(
         self: &Arc<Self>,
         request: &ReserveRequest,
+        may_return: bool,
     ) -> (Delivery<B>, Option<Duration>) {
-        let since = request.wait.is_some().then(|| self.clock.now());
-        let delivery = match (&request.wait, self.join(request).await) {
-            (_, Some(joined)) => joined,
-            (Some(wait), None) if !wait.at_most().is_zero() => {
-                self.reserve_or_wait(request, wait).await
+        let since = self.clock.now();
+        let delivery = loop {
+            if let Some(joined) = self.join(request, since).await {
+                break joined;
             }
-            (Some(_) | None, None) => self.reserve_at_once(request).await.into(),
+            let Some(wait) = request.wait.as_ref().filter(|wait| !wait.at_most().is_zero()) else {
+                break self.reserve_at_once(request, may_return).await.into();
+            };
+            if let Ok(entering) = self.begin(request.lease) {
+                let delivery = self.reserve_or_wait(request, wait, since, may_return, entering);
+                break delivery.await;
+            }
         };
-        (delivery, since.map(|since| self.clock.now().since(since)))
+        (delivery, request.wait.is_some().then(|| self.clock.now().since(since)))
     }
 
-    async fn reserve_at_once(&self, request: &ReserveRequest) -> Answer {
-        match self.held_up_by(request) {
-            None => self.backend.reserve(request).await,
-            Some(behind) => {
-                let turn = Turn { behind: Some(&behind), attempt: None };
-                Ok(self.backend.reserve_in_turn(request, turn).await?.decision)
-            }
-        }
+    async fn reserve_at_once(
+        &self,
+        request: &ReserveRequest,
+        may_return: bool,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let behind = self.held_up_by(request);
+        let turn = Turn { behind: behind.as_ref(), attempt: None, may_return };
+        self.backend.reserve_in_turn(request, turn).await
     }
 
     async fn reserve_or_wait(
         self: &Arc<Self>,
         request: &ReserveRequest,
         wait: &Wait,
+        since: Timestamp,
+        may_return: bool,
+        entering: Option<Entering<B>>,
     ) -> Delivery<B> {
         let behind = self.held_up_by(request);
-        let turn = Turn { behind: behind.as_ref(), attempt: Some(0) };
-        let denial = match self.backend.reserve_in_turn(request, turn).await {
-            Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_) }) => {
-                denial
-            }
-            Ok(TurnAnswer { decision, .. }) => return Ok(decision).into(),
-            Err(error) => return Err(error).into(),
+        let turn = Turn { behind: behind.as_ref(), attempt: Some(0), may_return };
+        let answer = self.backend.reserve_in_turn(request, turn).await;
+        let Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_), .. }) =
+            answer
+        else {
+            return answer.into();
         };
-        match self.enter(request, wait, denial) {
+        let entered = self.enter(request, wait, since, denial);
+        drop(entering);
+        match entered {
             Ok(caller) => caller.delivery().await,
             Err(answer) => answer.into(),
         }
     }
 
+    /// Begins the first attempt of a lease.
+    ///
+    /// # Errors
+    /// Another request of the lease came first.
+    fn begin(self: &Arc<Self>, lease: LeaseId) -> Result<Option<Entering<B>>, LeaseIsKnown> {
+        if !self.backend.is_shared() {
+            return Ok(None);
+        }
+        let mut state = self.lock();
+        if state.by_lease.contains_key(&lease)
+            || state.unread.contains_key(&lease)
+            || state.entering.contains_key(&lease)
+        {
+            return Err(LeaseIsKnown);
+        }
+        let turn = Arc::new(tokio::sync::Mutex::new(()));
+        let guard = Arc::clone(&turn).try_lock_owned().expect("nobody else has it yet");
+        state.entering.insert(lease, turn);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Ok(Some(Entering { waiters: Arc::clone(self), lease, _turn: guard }))
+    }
+
+    /// Waits for the first attempt of a lease, if one is under way.
+    async fn wait_for_first_attempt(&self, lease: LeaseId) {
+        loop {
+            let Some(turn) = self.lock().entering.get(&lease).cloned() else { return };
+            drop(turn.lock().await);
+        }
+    }
+
     /// The answer to a request whose lease waits: it joins the wait, or is denied if it does not wait itself.
-    async fn join(self: &Arc<Self>, request: &ReserveRequest) -> Option<Delivery<B>> {
+    async fn join(
+        self: &Arc<Self>,
+        request: &ReserveRequest,
+        since: Timestamp,
+    ) -> Option<Delivery<B>> {
         if !self.any() {
             return None;
         }
+        self.wait_for_first_attempt(request.lease).await;
         let wait = request.wait.as_ref().filter(|wait| !wait.at_most().is_zero());
         let joined = {
             let mut state = self.lock();
             match state.unread.get(&request.lease) {
                 // The backend repeats the answer.
                 Some(Unread::Sent) => self.read(&mut state, request.lease),
-                Some(Unread::Undoing) => return Some(Err(interrupted().into()).into()),
+                Some(Unread::Undoing | Unread::Leaving(_)) => {
+                    return Some(Delivery::from(Err(given_up().into())));
+                }
                 None => {}
             }
             let id = *state.by_lease.get(&request.lease)?;
@@ -328,7 +394,7 @@ impl<B: HostedBackend> Waiters<B> {
                 _ if !is_same(&waiter.request.requirements, &request.requirements) => {
                     Err(Err(ReserveError::LeaseConflict))
                 }
-                Some(wait) => self.enter_locked(&mut state, request, wait, denial),
+                Some(wait) => self.enter_locked(&mut state, request, wait, since, denial),
                 None => Err(Ok(Decision::Denied(denial))),
             }
         };
@@ -346,9 +412,10 @@ impl<B: HostedBackend> Waiters<B> {
         self: &Arc<Self>,
         request: &ReserveRequest,
         wait: &Wait,
+        since: Timestamp,
         denial: Denial,
     ) -> Result<WaitingCaller<B>, Answer> {
-        self.enter_locked(&mut self.lock(), request, wait, denial)
+        self.enter_locked(&mut self.lock(), request, wait, since, denial)
     }
 
     fn enter_locked(
@@ -356,9 +423,10 @@ impl<B: HostedBackend> Waiters<B> {
         state: &mut State<B>,
         request: &ReserveRequest,
         wait: &Wait,
+        since: Timestamp,
         denial: Denial,
     ) -> Result<WaitingCaller<B>, Answer> {
-        let deadline = self.clock.now().after(wait.at_most());
+        let deadline = since.after(wait.at_most());
         if state.is_shut_down {
             return Err(Ok(Decision::Denied(denial)));
         }
@@ -379,7 +447,7 @@ impl<B: HostedBackend> Waiters<B> {
             None => {
                 let request = Arc::new(request.clone());
                 let (lease, queue) = (request.lease, wait.queue());
-                let waiter = Waiter { request: Arc::clone(&request), denial, callers: Vec::new() };
+                let waiter = Waiter::new(Arc::clone(&request), denial);
                 let id = state.admission.add("", queue, &request.requirements, waiter);
                 state.by_lease.insert(lease, id);
                 self.count.fetch_add(1, Ordering::SeqCst);
@@ -403,28 +471,54 @@ impl<B: HostedBackend> Waiters<B> {
         let state = &mut *guard;
         let Some(id) = state.by_lease.get(&lease).copied() else { return };
         if let Removed::Waiting(mut waiter) = state.admission.remove(id) {
-            self.forget(state, &waiter.work);
+            let denied = waiter.work.denied();
             for caller in std::mem::take(&mut waiter.work.callers) {
-                caller.deny(&waiter.work.denial);
+                state.deadlines.remove(&(caller.deadline, id, caller.number));
+                caller.answer(&denied);
             }
             self.leave_later(state, waiter.work);
             return;
         }
         // It asks: without callers, what it gets is returned.
         let waiter = state.waiter(id);
+        let denied = waiter.denied();
         for caller in std::mem::take(&mut waiter.callers) {
             state.deadlines.remove(&(caller.deadline, id, caller.number));
-            let denial = state.waiter(id).denial.clone();
-            caller.deny(&denial);
+            caller.answer(&denied);
         }
     }
 
     /// The driver ends a waiter that has left the admission: a shared backend must not admit it any more.
     fn leave_later(&self, state: &mut State<B>, waiter: Waiter<B>) {
         if self.backend.is_shared() {
-            state.leaving.push(waiter);
+            let waiter = self.leave_unanswered(state, waiter);
+            self.give_up_at(state, self.clock.now(), waiter);
+        } else {
+            self.forget(state, &waiter);
         }
         self.changed.notify_one();
+    }
+
+    /// A waiter has left the admission without an answer. Until the backend has said what became of it, no repeat is answered.
+    fn leave_unanswered(&self, state: &mut State<B>, mut waiter: Waiter<B>) -> Waiter<B> {
+        if self.backend.is_shared() {
+            let leaving = Unread::Leaving(Arc::clone(&waiter.request));
+            self.set_unread(state, waiter.request.lease, leaving);
+        }
+        self.forget(state, &waiter);
+        if let Some(unanswered) = waiter.unanswered.clone() {
+            // The next answer may take as long as this one.
+            let answer = Err(unanswered.into());
+            std::mem::take(&mut waiter.callers)
+                .into_iter()
+                .for_each(|caller| caller.answer(&answer));
+        }
+        waiter
+    }
+
+    fn give_up_at(&self, state: &mut State<B>, at: Timestamp, waiter: Waiter<B>) {
+        let before = state.leaving.insert((at, waiter.request.lease), waiter);
+        assert!(before.is_none(), "a lease that is given up does not wait");
     }
 
     /// The waiter has left the admission.
@@ -436,6 +530,12 @@ impl<B: HostedBackend> Waiters<B> {
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
+    fn set_unread(&self, state: &mut State<B>, lease: LeaseId, unread: Unread) {
+        if state.unread.insert(lease, unread).is_none() {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     /// The answer to a lease is unread no more.
     fn read(&self, state: &mut State<B>, lease: LeaseId) {
         if state.unread.remove(&lease).is_some() {
@@ -443,14 +543,26 @@ impl<B: HostedBackend> Waiters<B> {
         }
     }
 
-    /// Forgets all waiters, whose callers get no answer.
+    /// Forgets all waiters, whose callers get no answer. The server gives up for them.
     fn abandon_all(&self) {
-        let mut state = self.lock();
+        let now = self.clock.now();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let waiting = state.by_lease.values().filter_map(|id| state.admission.get(*id));
+        let mut left: Vec<_> = waiting.map(|waiter| Arc::clone(&waiter.work.request)).collect();
+        left.extend(state.unread.values().filter_map(Unread::leaving).cloned());
         state.admission = Admission::new(usize::MAX, STARVING_AFTER);
         state.by_lease.clear();
         state.deadlines.clear();
+        state.leaving.clear();
         state.is_looking = false;
-        self.count.store(state.unread.len(), Ordering::SeqCst);
+        if self.backend.is_shared() {
+            for request in left {
+                state.unread.insert(request.lease, Unread::Leaving(Arc::clone(&request)));
+                self.give_up_at(state, now, Waiter::new(request, unread_denial()));
+            }
+        }
+        self.count.store(state.unread.len() + state.entering.len(), Ordering::SeqCst);
     }
 }
 
@@ -470,25 +582,29 @@ impl<B: HostedBackend> Delivery<B> {
         self.answer
     }
 
-    /// If the lease was allowed since then, it is returned unless a caller reads that.
-    fn keep(self, waiters: &Arc<Waiters<B>>, request: &ReserveRequest, since: Timestamp) -> Self {
-        match &self {
-            Self { answer: Ok(Decision::Allowed { reserved_at, .. }), allow: None }
-                if *reserved_at >= since =>
-            {
-                let request = Arc::new(request.clone());
-                let allow = UnreadAllow::new(waiters, &mut waiters.lock(), request);
-                Self { allow: Some(allow), ..self }
-            }
-            _ => self,
+    /// If the lease was admitted at once, it is returned unless a caller reads that.
+    fn unread(self, waiters: &Arc<Waiters<B>>, request: &ReserveRequest) -> Self {
+        if !self.is_new {
+            return self;
         }
+        let request = Arc::new(request.clone());
+        let allow = UnreadAllow::new(waiters, &mut waiters.lock(), request);
+        Self { allow: Some(allow), ..self }
     }
 }
 
 impl<B: HostedBackend> From<Answer> for Delivery<B> {
     /// An answer that nobody else gets.
     fn from(answer: Answer) -> Self {
-        Self { answer, allow: None }
+        Self { answer, is_new: false, allow: None }
+    }
+}
+
+impl<B: HostedBackend> From<Result<TurnAnswer, ReserveError>> for Delivery<B> {
+    /// An answer that nobody else gets.
+    fn from(answer: Result<TurnAnswer, ReserveError>) -> Self {
+        let is_new = answer.as_ref().is_ok_and(|answer| answer.is_new);
+        Self { answer: answer.map(|answer| answer.decision), is_new, allow: None }
     }
 }
 
@@ -499,19 +615,41 @@ impl<B: HostedBackend> State<B> {
 }
 
 impl<B: HostedBackend> Waiter<B> {
+    const fn new(request: Arc<ReserveRequest>, denial: Denial) -> Self {
+        Self { request, denial, unanswered: None, give_ups: 0, callers: Vec::new() }
+    }
+
+    /// What a caller is told whose time is over.
+    fn denied(&self) -> Answer {
+        match &self.unanswered {
+            Some(unanswered) => Err(unanswered.clone().into()),
+            None => Ok(Decision::Denied(self.denial.clone())),
+        }
+    }
+
     /// Answers all callers.
     fn answer(self, answer: &Answer, allow: Option<&Arc<UnreadAllow<B>>>) {
         for caller in self.callers {
+            let delivery =
+                Delivery { answer: answer.clone(), is_new: false, allow: allow.cloned() };
             // The caller may have gone away.
-            drop(caller.sender.send(Delivery { answer: answer.clone(), allow: allow.cloned() }));
+            drop(caller.sender.send(delivery));
         }
     }
 }
 
 impl<B: HostedBackend> Caller<B> {
-    /// Its time is over, and others go on waiting for the same lease.
-    fn deny(self, denial: &Denial) {
-        drop(self.sender.send(Ok(Decision::Denied(denial.clone())).into()));
+    /// Its time is over, or the backend does not answer.
+    fn answer(self, answer: &Answer) {
+        drop(self.sender.send(answer.clone().into()));
+    }
+}
+
+impl<B: HostedBackend> Drop for Entering<B> {
+    fn drop(&mut self) {
+        let mut state = self.waiters.lock();
+        state.entering.remove(&self.lease).expect("a lease enters once");
+        self.waiters.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -531,7 +669,6 @@ impl<B: HostedBackend> Drop for WaitingCaller<B> {
         state.deadlines.remove(&(caller.deadline, id, caller.number));
         // One that asks ends with its answer.
         if is_last && let Removed::Waiting(waiter) = state.admission.remove(id) {
-            self.waiters.forget(state, &waiter.work);
             self.waiters.leave_later(state, waiter.work);
         }
     }
@@ -551,6 +688,16 @@ fn is_same(one: &Requirements, other: &Requirements) -> bool {
 fn interrupted() -> Unanswered {
     let reason = "the server stopped while the request waited".to_owned();
     Unanswered { reason, retry_after: TOO_MANY_RETRY_AFTER }
+}
+
+fn given_up() -> Unanswered {
+    let reason = "an earlier request with this lease ID is being given up".to_owned();
+    Unanswered { reason, retry_after: TOO_MANY_RETRY_AFTER }
+}
+
+/// The denial of a waiter that has no callers.
+const fn unread_denial() -> Denial {
+    Denial { reason: DenialReason::NoRoom { keys: Vec::new() }, retry_after: TOO_MANY_RETRY_AFTER }
 }
 
 #[cfg(test)]

@@ -75,6 +75,25 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
     }
 
+    /// Returns all that a lease has that was admitted here, and whose callers have gone away before they
+    /// were told. If another server has told somebody, the lease stays. Returns the limits that have room
+    /// again by it.
+    ///
+    /// # Errors
+    /// The cluster gave no answer.
+    pub async fn return_lease(&self, id: LeaseId) -> Result<Vec<LimitKey>, Unanswered> {
+        let Some(lease) = self.open_lease(id).await? else {
+            return Ok(Vec::new());
+        };
+        let plan = plan::plan_return(&lease, self.cluster_now(), &self.read_table());
+        if self.end_as_planned(&lease, plan).await? == LeaseEnd::Before {
+            return Ok(Vec::new());
+        }
+        let table = self.read_table();
+        let keys = lease.reservations.iter().filter_map(|held| table.key_of(held.account));
+        Ok(keys.cloned().collect())
+    }
+
     async fn end_open_lease(
         &self,
         lease: &Lease,
@@ -84,6 +103,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             let now = self.cluster_now();
             plan::plan(lease, actuals, now, &self.read_table())?
         };
+        Ok(self.end_as_planned(lease, plan).await?)
+    }
+
+    async fn end_as_planned(
+        &self,
+        lease: &Lease,
+        plan: Option<CompletePlan>,
+    ) -> Result<LeaseEnd, Unanswered> {
         let end = match plan {
             Some(plan) => self.end(plan).await?,
             None => LeaseEnd::Before,

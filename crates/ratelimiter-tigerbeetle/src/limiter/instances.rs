@@ -80,7 +80,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             return Ok(NeededInstances::None(plan));
         }
         self.reject_when_expiry_lags()?;
-        if let Some(answer) = self.try_ready_limits(request.lease, &requirements, turn).await? {
+        if let Some(answer) = self.try_ready_limits(request, &requirements, turn).await? {
             return Ok(NeededInstances::None(ReservePlan::Answered(answer)));
         }
         match self.claim_new_instances(keys) {

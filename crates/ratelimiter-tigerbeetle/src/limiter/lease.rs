@@ -1,17 +1,21 @@
 //! A lease, from its reserve or from its transfers.
 
+use std::num::NonZeroU64;
+
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Decision, JobId, LeaseId, LimitKey, REQUIREMENTS_MAX, ReserveError};
+use ratelimiter::{
+    Decision, JobId, LeaseId, LimitKey, REQUIREMENTS_MAX, Requirement, Requirements, ReserveError,
+};
 use smallvec::SmallVec;
 
-use super::codes::{ReservationKind, TransferCode};
+use super::codes::{ReservationKind, TransferCode, may_return, withdrawn_by};
 use super::periods::moment;
 use super::table::ResolvedRequirement;
 use crate::ids;
 use crate::ledger::{AccountId, RowKind, TransferId, TransferRow, UserData};
 
 /// At least the number of transfers of one lease: its reservations, a void and a new reservation
-/// for each, a gate and a marker.
+/// for each, a gate, a marker, and one that says that a caller has it.
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 /// More than an open lease usually has. The first query asks for this many: a message to the
 /// cluster carries as many queries as there is room for their rows.
@@ -27,8 +31,19 @@ pub(super) struct Lease {
     pub(super) reserved_at: Timestamp,
     /// Known to the server that allowed it, if it was given.
     pub(super) job: Option<Box<JobId>>,
+    pub(super) claim: Claim,
     /// In the order of the chain; never empty. Up to four are stored inline.
     pub(super) reservations: SmallVec<[Reservation; 4]>,
+}
+
+/// Whether a lease may be returned because its callers have gone away (`TB-17`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Claim {
+    /// It is not returned: a caller has it, or will get it.
+    Kept,
+    /// By the server that admitted it, until somebody else creates the lease's transfer
+    /// `xfer:read:<lease>`. The gate has the number of that server; a first attempt has no gate.
+    Returnable { by: Option<NonZeroU64> },
 }
 
 /// A reservation or hold at one limit.
@@ -77,23 +92,23 @@ impl Lease {
             });
         let reservations: SmallVec<_> = reservations.collect();
         let created_at = first_created_at.expect("a reserve has at least one requirement");
-        Self { id, reserved_at: reserved_at(created_at, &reservations), job: None, reservations }
+        let (reserved_at, claim) = (reserved_at(created_at, &reservations), Claim::Kept);
+        Self { id, reserved_at, job: None, claim, reservations }
     }
 
     /// Answers a repeated reserve (`RES-04`, `RES-09`): allowed as before if it has the same
     /// requirements and all of them are still live.
     pub(super) fn replay(
         &self,
-        requirements: &[ResolvedRequirement],
+        requirements: &Requirements,
         now: Timestamp,
     ) -> Result<Decision, ReserveError> {
         if self.reservations.iter().any(|reservation| reservation.expires_at <= now) {
             return Err(ReserveError::LeaseEnded);
         }
-        let held = |requirement: &ResolvedRequirement| {
-            let key = requirement.limit.key();
+        let held = |Requirement { key, amount }: &Requirement| {
             let is_same = |held: &Reservation| {
-                held.amount == requirement.amount && held.is_of(key, || ids::limit_account(key))
+                held.amount == amount.get() && held.is_of(key, || ids::limit_account(key))
             };
             self.reservations.iter().any(is_same)
         };
@@ -109,7 +124,7 @@ impl LeaseLookup {
     /// is no reservation, so a completed lease is recognised permanently.
     pub(super) fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
         let mut reservations = SmallVec::new();
-        for row in rows.iter().filter(|row| !is_gate(row)) {
+        for row in rows_that_count(rows) {
             let Some(reservation) = Reservation::from_row(row) else {
                 return Self::Completed;
             };
@@ -117,7 +132,8 @@ impl LeaseLookup {
         }
         match reserved_at_of(rows) {
             Some(reserved_at) => {
-                Self::Open(Box::new(Lease { id, reserved_at, job: None, reservations }))
+                let claim = Claim::from_rows(id, rows);
+                Self::Open(Box::new(Lease { id, reserved_at, job: None, claim, reservations }))
             }
             None if rows.is_empty() => Self::Unknown,
             None => Self::Denied,
@@ -125,16 +141,41 @@ impl LeaseLookup {
     }
 }
 
+impl Claim {
+    fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
+        let mut gates = rows.iter().filter(|row| is_gate(row));
+        if gates.clone().any(|row| row.id == ids::reading(id)) {
+            return Self::Kept;
+        }
+        match gates.next() {
+            Some(gate) => Self::Returnable { by: NonZeroU64::new(gate.user_data.data_64) },
+            None if rows.iter().any(|row| may_return(row.user_data)) => {
+                Self::Returnable { by: None }
+            }
+            None => Self::Kept,
+        }
+    }
+}
+
 /// When a lease was reserved, by its transfers, oldest first, those of its end included; `None` if
 /// it was never allowed.
 pub(super) fn reserved_at_of(rows: &[TransferRow]) -> Option<Timestamp> {
-    let mut rows = rows.iter().filter(|row| !is_gate(row)).peekable();
+    let mut rows = rows_that_count(rows).peekable();
     let created_at = rows.peek()?.timestamp;
     let reservations: SmallVec<[_; 4]> = rows.map_while(Reservation::from_row).collect();
     Some(reserved_at(created_at, &reservations))
 }
 
-/// Whether a transfer of a lease is its gate, which reserves nothing (`TB-17`).
+/// The transfers of a lease without its gates, and without reservations that were withdrawn.
+fn rows_that_count(rows: &[TransferRow]) -> impl Iterator<Item = &TransferRow> {
+    let is_withdrawn = |row: &TransferRow| {
+        withdrawn_by(row).is_some() || rows.iter().any(|by| withdrawn_by(by) == Some(row.id))
+    };
+    rows.iter().filter(move |row| !is_gate(row) && !is_withdrawn(row))
+}
+
+/// Whether a transfer of a lease is its gate, or says that a caller has it: neither reserves anything
+/// (`TB-17`).
 fn is_gate(row: &TransferRow) -> bool {
     row.code == TransferCode::Gate.number()
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::try_join;
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest, Unanswered,
+    Decision, Denial, DenialReason, LimitKey, ReserveError, ReserveRequest, Unanswered,
 };
 
 pub(super) use self::batch::PartSize;
@@ -19,7 +19,7 @@ pub use self::turns::LOOK_EVERY;
 pub(super) use self::turns::UnansweredAttempts;
 use super::TigerBeetleLimiter;
 use super::due_instances::{InstanceClaim, first_error};
-use super::lease::{Lease, LeaseLookup};
+use super::lease::{Claim, Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
@@ -59,6 +59,15 @@ pub(super) enum NeededInstances<'a> {
     None(ReservePlan),
 }
 
+/// For whom a lease is read that may have been admitted before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reader {
+    /// For a caller that waits: an attempt for it may have had no answer.
+    Waiter,
+    /// For one that repeats its request, perhaps at another server.
+    Repeat,
+}
+
 /// The ledger's reply to a chain.
 struct ChainReply<'a> {
     transfers: &'a [TransferId],
@@ -81,15 +90,20 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         turn: Turn<'_>,
     ) -> Result<TurnAnswer, ReserveError> {
-        let lease = request.lease;
         let plan = match turn.behind {
             Some(key) => self.plan_behind(request, key)?,
             None => self.plan_in_course(request, turn).await?,
         };
         match plan {
             ReservePlan::SendChain(requirements) => {
-                let mut item = WorkItem::new();
-                chain::push(&mut item, lease, &requirements);
+                let item = match turn.may_return {
+                    true => chain::returnable(request.lease, &requirements),
+                    false => {
+                        let mut item = WorkItem::new();
+                        chain::push(&mut item, request.lease, &requirements);
+                        item
+                    }
+                };
                 let transfers: Vec<_> = transfers_of(&item).collect();
                 let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
                 let reply = ChainReply {
@@ -100,7 +114,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 self.interpret_reply(request, &requirements, reply).await
             }
             ReservePlan::Replay(requirements) => {
-                self.replay(lease, &requirements).await.map(TurnAnswer::last)
+                self.replay(request, &requirements, Reader::Repeat).await
             }
             ReservePlan::Answered(answer) => answer,
             ReservePlan::BeginPeriods(_) | ReservePlan::MakeInstances(_) => {
@@ -109,14 +123,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             ReservePlan::DeniedByDefinition { requirements, otherwise } => {
                 let is_burned = turns::burns(&otherwise, turn);
                 let probe = match is_burned {
-                    true => chain::burn(lease, &requirements),
-                    false => chain::probe(lease, &requirements),
+                    true => chain::burn(request.lease, &requirements),
+                    false => chain::probe(request.lease, &requirements),
                 };
-                let existing = self.find_existing_lease(lease, &requirements, probe).await;
+                let existing = self.find_existing_lease(request, &requirements, probe).await;
                 existing.unwrap_or_else(|| {
                     let may_ask_again = is_burned && turn.attempt.is_some();
                     let ask_again_after = may_ask_again.then_some(self.options.hints.decreasing);
-                    Ok(TurnAnswer { decision: otherwise?, ask_again_after })
+                    Ok(TurnAnswer { ask_again_after, ..TurnAnswer::last(otherwise?) })
                 })
             }
         }
@@ -154,7 +168,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// denied anyhow. Nothing is reserved. Returns the answer if it is known then.
     pub(super) async fn try_ready_limits(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
         turn: Turn<'_>,
     ) -> Result<Option<Result<TurnAnswer, ReserveError>>, Unanswered> {
@@ -170,19 +184,17 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if turns::number(turn).is_some() {
             return Ok(self.deny_scarce(&ready).await?.map(Ok));
         }
-        let trial = chain::trial(lease, &ready);
+        let trial = chain::trial(request.lease, &ready);
         let results = self.ledger.create_transfers(trial).await.map_err(unanswered)?;
         Ok(match chain::read_trial(&results) {
             None => None,
-            Some(Refusal::Known) => {
-                Some(self.replay(lease, requirements).await.map(TurnAnswer::last))
-            }
+            Some(Refusal::Known) => Some(self.replay(request, requirements, Reader::Repeat).await),
             Some(Refusal::DeniedBefore { at }) => {
                 let is_it = |need: &ResolvedRequirement| need.limit.key() == ready[at].limit.key();
                 let at = requirements.iter().position(is_it).expect("it is one of them");
-                Some(self.deny_for_good(lease, requirements, at).await.map(TurnAnswer::last))
+                Some(self.deny_for_good(request, requirements, at).await)
             }
-            Some(refusal) => Some(self.refuse(refusal, lease, &ready).await),
+            Some(refusal) => Some(self.refuse(refusal, request, &ready).await),
         })
     }
 
@@ -250,8 +262,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         reply: ChainReply<'_>,
     ) -> Result<TurnAnswer, ReserveError> {
         match chain::read(reply.results) {
-            Ok(()) => Ok(TurnAnswer::last(self.allow(request, requirements, reply))),
-            Err(refusal) => self.refuse(refusal, request.lease, requirements).await,
+            Ok(()) => Ok(TurnAnswer::admitted(self.allow(request, requirements, reply))),
+            Err(refusal) => self.refuse(refusal, request, requirements).await,
         }
     }
 
@@ -259,28 +271,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn refuse(
         &self,
         refusal: Refusal,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
     ) -> Result<TurnAnswer, ReserveError> {
         match refusal {
             Refusal::NoRoom { at } => {
                 let streak = requirements[at].limit.counts.record_denial();
-                let ask_again_after = Some(self.room_after([&requirements[at]]));
-                Ok(TurnAnswer { decision: self.deny(&requirements[at], streak), ask_again_after })
+                let denied = self.deny(&requirements[at], streak);
+                Ok(TurnAnswer::not_now(denied, self.room_after([&requirements[at]])))
             }
-            Refusal::DeniedBefore { at } => {
-                self.deny_for_good(lease, requirements, at).await.map(TurnAnswer::last)
-            }
+            Refusal::DeniedBefore { at } => self.deny_for_good(request, requirements, at).await,
             Refusal::Decreasing { at } => {
-                let ask_again_after = Some(self.options.hints.decreasing);
-                Ok(TurnAnswer {
-                    decision: self.deny_decreasing(&requirements[at]),
-                    ask_again_after,
-                })
+                let denied = self.deny_decreasing(&requirements[at]);
+                Ok(TurnAnswer::not_now(denied, self.options.hints.decreasing))
             }
-            Refusal::Known => self.replay(lease, requirements).await.map(TurnAnswer::last),
+            Refusal::Known => self.replay(request, requirements, Reader::Repeat).await,
             Refusal::Unexpected(status) => {
-                let reason = unexpected_status("reserve", status);
+                let (lease, reason) = (request.lease, unexpected_status("reserve", status));
                 tracing::error!(%lease, ?status, "tigerbeetle refused a reserve unexpectedly");
                 Err(reason.into())
             }
@@ -313,39 +320,54 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// The lease exists, or may exist: the ledger decides.
     async fn replay(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-    ) -> Result<Decision, ReserveError> {
-        let lookup = self.look_up_lease(lease).await?;
-        self.reply_from_lease(lease, requirements, lookup).unwrap_or_else(|| {
+        reader: Reader,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let lookup = self.look_up_lease(request.lease).await?;
+        let denied = || self.deny_again(&requirements[0]);
+        self.reply_from_lease(request, lookup, reader, denied).await.unwrap_or_else(|| {
             // Two leases would have to agree in 80 bits of a hash and in a millisecond.
+            let lease = request.lease;
             tracing::error!(%lease, "transfers of the lease exist with other user data");
             Err(ReserveError::LeaseConflict)
         })
     }
 
     /// The answer for a lease that the ledger knows; `None` if it was never allowed.
-    fn reply_from_lease(
+    async fn reply_from_lease(
         &self,
-        lease: LeaseId,
-        requirements: &[ResolvedRequirement],
+        request: &ReserveRequest,
         lookup: LeaseLookup,
-    ) -> Option<Result<Decision, ReserveError>> {
+        reader: Reader,
+        denied: impl FnOnce() -> Decision,
+    ) -> Option<Result<TurnAnswer, ReserveError>> {
         match lookup {
-            LeaseLookup::Open(known) => {
-                let decision = known.replay(requirements, self.cluster_now());
-                if decision.is_ok() {
-                    self.cache.insert(*known);
-                }
-                Some(decision)
-            }
+            LeaseLookup::Open(known) => Some(self.reply_from_open(request, *known, reader).await),
             LeaseLookup::Completed => {
-                self.cache.remove(lease);
+                self.cache.remove(request.lease);
                 Some(Err(ReserveError::LeaseEnded))
             }
-            LeaseLookup::Denied => Some(Ok(self.deny_again(&requirements[0]))),
+            LeaseLookup::Denied => Some(Ok(TurnAnswer::last(denied()))),
             LeaseLookup::Unknown => None,
         }
+    }
+
+    async fn reply_from_open(
+        &self,
+        request: &ReserveRequest,
+        known: Lease,
+        reader: Reader,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let decision = known.replay(&request.requirements, self.cluster_now())?;
+        let own = Claim::Returnable { by: Some(self.gate_number) };
+        let is_new = reader == Reader::Waiter && known.claim == own;
+        if !is_new && !self.keep(&known).await? {
+            self.cache.remove(request.lease);
+            return Err(ReserveError::LeaseEnded);
+        }
+        self.cache.insert(known);
+        Ok(TurnAnswer { is_new, ..TurnAnswer::last(decision) })
     }
 
     /// A lease that was allowed or denied before, perhaps at another server, gets the same answer
@@ -354,23 +376,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// burns an ID. `None` if the lease is unknown.
     async fn find_existing_lease(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
         probe: WorkItem,
     ) -> Option<Result<TurnAnswer, ReserveError>> {
         let probe = async { self.ledger.create_transfers(probe).await.map_err(unanswered) };
-        let (lookup, probed) = match try_join(self.look_up_lease(lease), probe).await {
+        let (lookup, probed) = match try_join(self.look_up_lease(request.lease), probe).await {
             Ok(seen) => seen,
             Err(unanswered) => return Some(Err(unanswered.into())),
         };
         let probed = chain::read_probe(&probed);
-        if let (LeaseLookup::Denied, Some(Refusal::DeniedBefore { at })) = (&lookup, probed) {
-            return Some(Ok(TurnAnswer::last(self.deny_again(&requirements[at]))));
+        let at = if let Some(Refusal::DeniedBefore { at }) = probed { at } else { 0 };
+        let denied = || self.deny_again(&requirements[at]);
+        let reply = self.reply_from_lease(request, lookup, Reader::Repeat, denied).await;
+        match reply {
+            Some(answer) => Some(answer),
+            None => Some(self.refuse(probed?, request, requirements).await),
         }
-        if let Some(answer) = self.reply_from_lease(lease, requirements, lookup) {
-            return Some(answer.map(TurnAnswer::last));
-        }
-        Some(self.refuse(probed?, lease, requirements).await)
     }
 
     fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {

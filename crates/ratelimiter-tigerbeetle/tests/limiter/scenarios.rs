@@ -82,6 +82,9 @@ macro_rules! all {
             wait::tb_17_calendar_shadow_and_template_limits_are_waited_for,
             wait::tb_17_whoever_comes_behind_others_is_denied_and_a_known_lease_is_not,
             wait::tb_17_a_look_finds_the_limits_with_room,
+            wait::tb_17_a_lease_is_returned_unless_somebody_else_was_told_of_it,
+            wait::tb_17_of_two_leases_with_one_id_the_one_that_waits_is_refused,
+            wait::tb_17_who_waits_on_a_new_cluster_can_give_up,
         }
     };
 }

@@ -52,7 +52,7 @@ fn tb_17_a_first_attempt_is_the_ordinary_chain() {
         let limiter = on.limiter();
         limiter.define(on.concurrency("slots", 60, 2)).await.unwrap();
         limiter.define(on.rolling("tokens", 60, 100)).await.unwrap();
-        let may_wait = Turn { behind: None, attempt: Some(0) };
+        let may_wait = Turn { attempt: Some(0), ..Turn::default() };
         // Both are allowed, then both are denied.
         for _ in 0..2 {
             let (plain, waits) = (on.lease(), on.lease());
@@ -96,8 +96,8 @@ fn tb_17_an_attempt_is_sent_only_after_a_look_shows_room() {
         on.ledger.take_calls();
         assert!(last(ask(&on, &limiter, lease, &NEEDS, 5).await).is_allowed());
         let calls = on.ledger.take_calls();
-        let [Call::Lookup, Call::CreateTransfers(item)] = &calls[..] else {
-            panic!("a look and a chain: {calls:?}");
+        let [Call::Lookup, Call::CreateTransfers(item), Call::Query] = &calls[..] else {
+            panic!("a look, a chain, and whether the lease has only that: {calls:?}");
         };
         let ids: Vec<_> = item.events().iter().map(|event| event.transfer.id).collect();
         let number = NonZeroU32::new(5).unwrap();
@@ -120,7 +120,7 @@ fn tb_17_a_chain_that_arrives_after_its_lease_was_denied_is_refused() {
         assert!(on.reserve(&limiter, lease, NEEDS).await.is_err());
         let late = items(on.ledger.take_calls());
         on.ledger.heal();
-        let turn = Turn { behind: Some(&key), attempt: Some(0) };
+        let turn = Turn { behind: Some(&key), attempt: Some(0), ..Turn::default() };
         not_now(limiter.reserve_in_turn(&on.to_reserve(lease, &NEEDS), turn).await);
         for item in late {
             on.ledger.create_transfers(item).await.unwrap();
@@ -144,7 +144,7 @@ enum Next {
 #[test]
 fn tb_17_an_attempt_without_an_answer_is_admitted_at_most_once() {
     run(async {
-        for number in 0..5 {
+        for number in 0..6 {
             for fault in [Fault::AnswerLost, Fault::RequestLost] {
                 for next in [Next::AsksAgain, Next::GivesUp, Next::RepeatsElsewhere] {
                     for is_late in [false, true] {
@@ -169,7 +169,7 @@ async fn unanswered(number: usize, fault: Fault, next: Next, is_late: bool) {
     assert!(asked.is_ok() || matches!(asked, Err(ReserveError::Unanswered(_))), "{cut}: {asked:?}");
     let decision = match next {
         Next::AsksAgain => last(ask(&on, &first, lease, &NEEDS, 2).await),
-        Next::GivesUp => first.give_up(&request, denial).await.unwrap(),
+        Next::GivesUp => first.give_up(&request, denial).await.unwrap().decision,
         Next::RepeatsElsewhere => second.reserve(&request).await.unwrap(),
     };
     if let Ok(TurnAnswer { decision: Decision::Allowed { reserved_at, .. }, .. }) = asked {
@@ -216,7 +216,8 @@ async fn race(seed: u64) {
     if random.bool() {
         let (on, at) = (Arc::clone(&on), Arc::clone(random.choice([&first, &second]).unwrap()));
         tasks.spawn(async move {
-            Some(at.give_up(&on.to_reserve(lease, &NEEDS), denial(&on)).await.unwrap())
+            let request = on.to_reserve(lease, &NEEDS);
+            Some(at.give_up(&request, denial(&on)).await.unwrap().decision)
         });
     }
     let other = on.lease();

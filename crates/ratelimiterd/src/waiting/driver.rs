@@ -8,12 +8,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt, poll};
-use ratelimiter::admission::{Removed, Turn, TurnAnswer, WaiterId};
+use ratelimiter::admission::{Removed, Turn, TurnAnswer, WaiterId, no_answer_pause};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{Decision, Denial, LimitKey, ReserveError, ReserveRequest, Unanswered};
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, State, UnreadAllow, Waiter, Waiters, interrupted};
+use super::unread::TRIES_MAX;
+use super::{State, UnreadAllow, Waiter, Waiters, interrupted};
 use crate::hosted::HostedBackend;
 
 type Work<B> = FuturesUnordered<BoxFuture<'static, Done<B>>>;
@@ -23,7 +24,7 @@ enum Done<B: HostedBackend> {
     /// It asked the backend.
     Asked(WaiterId, Result<TurnAnswer, ReserveError>),
     /// It got the ordinary answer for one that has left.
-    Ended(Box<Waiter<B>>, Answer),
+    Ended(Box<Waiter<B>>, Result<TurnAnswer, ReserveError>),
     /// It looked for room, and these limits may have some.
     Looked(Vec<LimitKey>),
 }
@@ -80,8 +81,10 @@ impl<B: HostedBackend> Waiters<B> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
-        if let Some(waiter) = state.leaving.pop() {
-            return Some(self.end(waiter));
+        if let Some(leaving) = state.leaving.first_entry()
+            && leaving.key().0 <= now
+        {
+            return Some(self.end(leaving.remove()));
         }
         while let Some((deadline, id, number)) = state.deadlines.first().copied()
             && deadline <= now
@@ -124,7 +127,8 @@ impl<B: HostedBackend> Waiters<B> {
         let deadline = state.deadlines.first().map(|(deadline, ..)| *deadline);
         let looks = self.backend.looks_every().is_some() && !state.is_looking;
         let look = (looks && state.admission.has_scarce()).then_some(state.look_at);
-        due.into_iter().chain(deadline).chain(look).min()
+        let leaving = state.leaving.first_key_value().map(|((at, _), _)| *at);
+        due.into_iter().chain(deadline).chain(look).chain(leaving).min()
     }
 
     /// The time of a caller is over. With the last one the waiter leaves.
@@ -137,12 +141,12 @@ impl<B: HostedBackend> Waiters<B> {
         let waiter = state.waiter(id);
         let at = waiter.callers.iter().position(|caller| caller.number == number)?;
         if waiter.callers.len() > 1 {
-            waiter.callers.swap_remove(at).deny(&waiter.denial);
+            let denied = waiter.denied();
+            waiter.callers.swap_remove(at).answer(&denied);
             return None;
         }
         let Removed::Waiting(waiter) = state.admission.remove(id) else { return None };
-        self.forget(state, &waiter.work);
-        Some(self.end(waiter.work))
+        Some(self.end(self.leave_unanswered(state, waiter.work)))
     }
 
     fn ask(
@@ -153,7 +157,7 @@ impl<B: HostedBackend> Waiters<B> {
     ) -> BoxFuture<'static, Done<B>> {
         let backend = Arc::clone(&self.backend);
         Box::pin(async move {
-            let turn = Turn { behind: None, attempt: Some(attempt) };
+            let turn = Turn { behind: None, attempt: Some(attempt), may_return: true };
             let asked = AssertUnwindSafe(backend.reserve_in_turn(&request, turn)).catch_unwind();
             Done::Asked(id, asked.await.unwrap_or_else(|_| Err(interrupted().into())))
         })
@@ -165,46 +169,62 @@ impl<B: HostedBackend> Waiters<B> {
         Box::pin(async move {
             let answer = match waiters.backend.is_shared() {
                 true => waiters.backend.give_up(&waiter.request, waiter.denial.clone()).await,
-                false => waiters.reserve_at_once(&waiter.request).await,
+                false => waiters.reserve_at_once(&waiter.request, true).await,
             };
             Done::Ended(Box::new(waiter), answer)
         })
     }
 
     fn finish(self: &Arc<Self>, done: Done<B>, work: &mut Work<B>) {
-        let (waiter, answer, allow) = match done {
+        match done {
             Done::Asked(
                 id,
-                Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(after) }),
-            ) => {
-                work.extend(self.denied(id, denial, after));
-                return;
-            }
+                Ok(TurnAnswer {
+                    decision: Decision::Denied(denial),
+                    ask_again_after: Some(after),
+                    ..
+                }),
+            ) => work.extend(self.denied(id, denial, after)),
             // An attempt may still be admitted, once: the next one, or giving up, finds out.
-            Done::Asked(id, Err(ReserveError::Unanswered(Unanswered { retry_after, .. })))
+            Done::Asked(id, Err(ReserveError::Unanswered(unanswered)))
                 if self.backend.is_shared() =>
             {
-                let denial = self.lock().waiter(id).denial.clone();
-                work.extend(self.denied(id, denial, retry_after));
-                return;
+                work.extend(self.unanswered(id, unanswered));
             }
             Done::Looked(with_room) => {
                 let mut state = self.lock();
                 state.is_looking = false;
                 state.admission.released(&with_room);
-                return;
             }
             Done::Asked(id, answer) => {
-                let answer = answer.map(|answer| answer.decision);
                 let (waiter, allow) = self.leave(id, &answer);
-                (waiter, answer, allow)
+                waiter.answer(&answer.map(|answer| answer.decision), allow.as_ref());
             }
-            Done::Ended(waiter, answer) => {
-                let allow = self.unread_allow(&mut self.lock(), &waiter, &answer);
-                (*waiter, answer, allow)
-            }
-        };
-        waiter.answer(&answer, allow.as_ref());
+            Done::Ended(waiter, answer) => self.ended(*waiter, answer),
+        }
+    }
+
+    /// The backend has answered for a waiter that has left, or not. If an attempt may still be admitted then, the server tries again.
+    fn ended(self: &Arc<Self>, mut waiter: Waiter<B>, answer: Result<TurnAnswer, ReserveError>) {
+        let lease = waiter.request.lease;
+        let mut state = self.lock();
+        if let Err(ReserveError::Unanswered(unanswered)) = &answer
+            && self.backend.may_be_admitted(lease)
+            && waiter.give_ups < TRIES_MAX
+        {
+            let told = Err(unanswered.clone().into());
+            std::mem::take(&mut waiter.callers).into_iter().for_each(|caller| caller.answer(&told));
+            waiter.give_ups += 1;
+            let pause = no_answer_pause(waiter.give_ups, unanswered.retry_after, 0.0);
+            self.give_up_at(&mut state, self.clock.now().after(pause), waiter);
+            return;
+        }
+        let allow = self.unread_allow(&mut state, &waiter, &answer);
+        if allow.is_none() {
+            self.read(&mut state, lease);
+        }
+        drop(state);
+        waiter.answer(&answer.map(|answer| answer.decision), allow.as_ref());
     }
 
     /// A waiter was denied again. It goes on waiting if the time of a caller is not over.
@@ -217,6 +237,40 @@ impl<B: HostedBackend> Waiters<B> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
+        let waiter = state.waiter(id);
+        waiter.unanswered = None;
+        waiter.denial = denial;
+        if let Some(waiter) = self.end_callers(state, id, now) {
+            let is_ended = self.backend.is_shared() || !waiter.callers.is_empty();
+            return is_ended.then(|| self.end(waiter));
+        }
+        let denial = state.waiter(id).denial.clone();
+        state.admission.denied(now, id, denial.keys(), ask_again_after);
+        None
+    }
+
+    /// An attempt had no answer. The waiter goes on waiting if the time of a caller is not over.
+    fn unanswered(
+        self: &Arc<Self>,
+        id: WaiterId,
+        unanswered: Unanswered,
+    ) -> Option<BoxFuture<'static, Done<B>>> {
+        let now = self.clock.now();
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let (waiter, retry_after) = (state.waiter(id), unanswered.retry_after);
+        waiter.unanswered = Some(unanswered);
+        let lease = waiter.request.lease;
+        if let Some(waiter) = self.end_callers(state, id, now) {
+            return Some(self.end(waiter));
+        }
+        state.admission.unanswered(now, id, lease, retry_after, 0.0);
+        None
+    }
+
+    /// Answers the callers of a waiter that asked whose time is over. If it was that of all, the waiter leaves, and they are answered
+    /// when the server has given up; at once, if the backend does not answer.
+    fn end_callers(&self, state: &mut State<B>, id: WaiterId, now: Timestamp) -> Option<Waiter<B>> {
         let is_shut_down = state.is_shut_down;
         let waiter = state.waiter(id);
         let over = |caller: &mut super::Caller<B>| is_shut_down || caller.deadline <= now;
@@ -228,15 +282,10 @@ impl<B: HostedBackend> Waiters<B> {
         if waiter.callers.is_empty() {
             waiter.callers = ended;
             let waiter = state.admission.give_up(id);
-            self.forget(state, &waiter.work);
-            let is_ended = self.backend.is_shared() || !waiter.work.callers.is_empty();
-            return is_ended.then(|| self.end(waiter.work));
+            return Some(self.leave_unanswered(state, waiter.work));
         }
-        for caller in ended {
-            caller.deny(&denial);
-        }
-        state.admission.denied(now, id, denial.keys(), ask_again_after);
-        state.waiter(id).denial = denial;
+        let denied = waiter.denied();
+        ended.into_iter().for_each(|caller| caller.answer(&denied));
         None
     }
 
@@ -244,11 +293,11 @@ impl<B: HostedBackend> Waiters<B> {
     fn leave(
         self: &Arc<Self>,
         id: WaiterId,
-        answer: &Answer,
+        answer: &Result<TurnAnswer, ReserveError>,
     ) -> (Waiter<B>, Option<Arc<UnreadAllow<B>>>) {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let waiter = if matches!(answer, Ok(Decision::Allowed { .. })) {
+        let waiter = if answer.as_ref().is_ok_and(|answer| answer.decision.is_allowed()) {
             let waiter = state.admission.allowed(id);
             state.admission.ended();
             waiter
@@ -264,9 +313,9 @@ impl<B: HostedBackend> Waiters<B> {
         self: &Arc<Self>,
         state: &mut State<B>,
         waiter: &Waiter<B>,
-        answer: &Answer,
+        answer: &Result<TurnAnswer, ReserveError>,
     ) -> Option<Arc<UnreadAllow<B>>> {
-        let is_allowed = matches!(answer, Ok(Decision::Allowed { .. }));
-        is_allowed.then(|| UnreadAllow::new(self, state, Arc::clone(&waiter.request)))
+        let is_new = answer.as_ref().is_ok_and(|answer| answer.is_new);
+        is_new.then(|| UnreadAllow::new(self, state, Arc::clone(&waiter.request)))
     }
 }

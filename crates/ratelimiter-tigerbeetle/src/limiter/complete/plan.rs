@@ -18,13 +18,17 @@ use ratelimiter::{Actuals, CompleteError, LeaseId, Limit, LimitKey, LimitKind, O
 use crate::ids::{self, TransferRole};
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::capacity::{Attempt, Version};
-use crate::limiter::codes::{ReservationKind, TransferCode, marker, period_data, user_data};
+use crate::limiter::codes::{
+    ReservationKind, TransferCode, marker, period_data, reading, user_data,
+};
 use crate::limiter::lease::{Lease, Reservation};
 use crate::limiter::table::LimitTable;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct CompletePlan {
     lease: LeaseId,
+    /// The lease is returned, so that it ends only if nobody else was told that it is allowed (`TB-17`).
+    is_return: bool,
     /// The void of the first hold, unless there is none or it has expired.
     first_hold: Option<Transfer>,
     steps: Vec<CompleteStep>,
@@ -100,12 +104,7 @@ pub(super) fn plan(
         };
         used[at] = Some((&actual.key, actual.amount));
     }
-    let mut plan = CompletePlan {
-        lease: lease.id,
-        first_hold: None,
-        steps: Vec::new(),
-        uncovered: Vec::new(),
-    };
+    let mut plan = CompletePlan::empty(lease.id);
     for (reservation, used) in lease.reservations.iter().zip(used) {
         match (reservation.kind, used) {
             (ReservationKind::Hold, _) => {
@@ -135,6 +134,30 @@ pub(super) fn plan(
     Ok(Some(plan))
 }
 
+/// Plans to return all that a lease has, because nobody was told that it is allowed. `None` if all of it
+/// has expired.
+pub(super) fn plan_return(
+    lease: &Lease,
+    now: Timestamp,
+    table: &LimitTable,
+) -> Option<CompletePlan> {
+    let is_live = |held: &Reservation| held.expires_at > now;
+    if !lease.reservations.iter().any(is_live) {
+        return None;
+    }
+    let mut plan = CompletePlan { is_return: true, ..CompletePlan::empty(lease.id) };
+    for held in &lease.reservations {
+        let void = void(lease.id, held, table.key_of(held.account));
+        // As in every other plan, the first hold is the marker, whatever our clock says.
+        if held.kind == ReservationKind::Hold && plan.first_hold.is_none() {
+            plan.first_hold = Some(void);
+        } else if is_live(held) {
+            plan.steps.push(CompleteStep::Release(void));
+        }
+    }
+    Some(plan)
+}
+
 fn reconcile(
     lease: LeaseId,
     reservation: &Reservation,
@@ -161,6 +184,11 @@ fn reconcile(
 }
 
 impl CompletePlan {
+    const fn empty(lease: LeaseId) -> Self {
+        let (steps, uncovered) = (Vec::new(), Vec::new());
+        Self { lease, is_return: false, first_hold: None, steps, uncovered }
+    }
+
     /// `CAL-04`: the period has ended and the lease is open, so an excess is an overage without room.
     fn add_late_excess(&mut self, key: &LimitKey, excess: u64, overage: Overage) {
         if excess == 0 {
@@ -174,7 +202,11 @@ impl CompletePlan {
 
     /// The chain to try at `now`. `attempt` replaces burned IDs.
     pub(super) fn item(&self, now: Timestamp, mut attempt: impl FnMut() -> Attempt) -> WorkItem {
-        let mut chain = vec![self.first_hold.unwrap_or_else(|| end_marker(self.lease))];
+        let mut chain = Vec::with_capacity(2 + self.steps.len());
+        if self.is_return {
+            chain.push(reading(self.lease));
+        }
+        chain.push(self.first_hold.unwrap_or_else(|| end_marker(self.lease)));
         for step in &self.steps {
             let start = chain.len();
             step.push_onto(&mut chain, self.lease, now, &mut attempt);
@@ -202,6 +234,13 @@ impl CompletePlan {
     pub(super) fn read(&mut self, results: &[TransferResult]) -> ChainReply {
         let Some((at, status)) = TransferResult::first_refusal(results) else {
             return ChainReply::Done { created_count: results.len() as u64 };
+        };
+        let Some(at) = at.checked_sub(usize::from(self.is_return)) else {
+            // Somebody has the lease, or it was returned before.
+            return match status.exists() {
+                true => ChainReply::AlreadyDone,
+                false => ChainReply::Unexpected(status),
+            };
         };
         let Some(mut at) = at.checked_sub(1) else {
             return self.read_marker(status);

@@ -1,13 +1,15 @@
 //! A lease as one chain of pending transfers.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::cluster_time::{always_refused, id_probe};
-use crate::limiter::codes::{ReservationKind, TransferCode, gate, period_data, user_data};
+use crate::limiter::codes::{
+    ReservationKind, TransferCode, gate, period_data, returnable_data, user_data,
+};
 use crate::limiter::table::ResolvedRequirement;
 
 /// Why a chain reserved nothing (`TB-05`).
@@ -33,15 +35,26 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[Resolved
     item.push_chain(reservations(&transfers, lease, requirements));
 }
 
+/// The chain of a lease that its server may return before its caller is told (`TB-17`).
+pub(super) fn returnable(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
+    let mut chain = WorkItem::new();
+    push(&mut chain, lease, requirements);
+    let reservations = chain.events().iter().map(|event| event.transfer);
+    WorkItem::new().with_chain(
+        reservations.map(|transfer| transfer.with_user_data(returnable_data(transfer.user_data))),
+    )
+}
+
 /// The chain of an attempt that is not the first: the gate, then the reservations (`TB-17`).
 pub(super) fn attempt(
+    server: NonZeroU64,
     number: NonZeroU32,
     lease: LeaseId,
     requirements: &[ResolvedRequirement],
 ) -> WorkItem {
     let transfers = LeaseTransfers::at(number, lease);
     let reservations = reservations(&transfers, lease, requirements);
-    WorkItem::new().with_chain([gate(lease)].into_iter().chain(reservations))
+    WorkItem::new().with_chain([gate(lease, server)].into_iter().chain(reservations))
 }
 
 fn reservations<'a>(

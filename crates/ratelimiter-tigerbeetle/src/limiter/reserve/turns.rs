@@ -17,11 +17,13 @@ use ratelimiter::{
 };
 
 use super::chain::{self, Refusal};
-use super::{AT_ONCE, ChainReply, ReservePlan, transfers_of};
-use crate::ledger::{AccountId, AccountRow, Ledger, TransferStatus, WorkItem};
+use super::{AT_ONCE, ChainReply, Reader, ReservePlan, transfers_of};
+use crate::ledger::{
+    AccountId, AccountRow, Ledger, LedgerError, TransferId, TransferStatus, WorkItem,
+};
 use crate::limiter::TigerBeetleLimiter;
-use crate::limiter::codes::gate;
-use crate::limiter::lease::LeaseLookup;
+use crate::limiter::codes::{gate, reading, withdrawal};
+use crate::limiter::lease::{Claim, Lease, LeaseLookup, Reservation};
 use crate::limiter::table::{KnownLimit, ResolvedRequirement};
 use crate::limiter::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::lock::lock;
@@ -91,18 +93,36 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         request: &ReserveRequest,
         denial: Denial,
-    ) -> Result<Decision, ReserveError> {
-        self.unanswered_attempts.forget(request.lease);
+    ) -> Result<TurnAnswer, ReserveError> {
+        let denied = Ok(TurnAnswer::last(Decision::Denied(denial)));
+        let answer = self.refuse_for_good(request, denied).await;
+        if !matches!(answer, Err(ReserveError::Unanswered(_))) {
+            self.unanswered_attempts.forget(request.lease);
+        }
+        answer
+    }
+
+    /// Whether an attempt of a lease that waits, or has waited, may be admitted though its answer is
+    /// missing.
+    pub fn may_be_admitted(&self, lease: LeaseId) -> bool {
+        self.unanswered_attempts.has(lease)
+    }
+
+    /// Answers with this refusal once no attempt of the lease can be admitted any more, or from the lease
+    /// if one was.
+    async fn refuse_for_good(
+        &self,
+        request: &ReserveRequest,
+        refused: Result<TurnAnswer, ReserveError>,
+    ) -> Result<TurnAnswer, ReserveError> {
         if self.close_gate(request.lease).await? == Gate::Closed {
-            return Ok(Decision::Denied(denial));
+            return refused;
         }
-        let lookup = self.look_up_lease(request.lease).await?;
-        if lookup == LeaseLookup::Denied {
-            return Ok(Decision::Denied(denial));
+        match self.look_up_lease(request.lease).await? {
+            LeaseLookup::Denied | LeaseLookup::Unknown => refused,
+            LeaseLookup::Completed => Err(ReserveError::LeaseEnded),
+            LeaseLookup::Open(known) => self.reply_from_open(request, *known, Reader::Waiter).await,
         }
-        let requirements = self.read_table().find(&request.requirements)?;
-        let reply = self.reply_from_lease(request.lease, &requirements, lookup);
-        reply.unwrap_or(Ok(Decision::Denied(denial)))
     }
 
     /// Those of the limits that may have room for these amounts: whoever waits for them asks again.
@@ -147,16 +167,26 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if !self.unanswered_attempts.has(request.lease) {
             return self.try_again(request, number, turn).await;
         }
-        let lookup = self.look_up_lease(request.lease).await?;
-        if lookup != LeaseLookup::Unknown {
-            let requirements = self.read_table().find(&request.requirements)?;
-            let reply = self.reply_from_lease(request.lease, &requirements, lookup);
-            return reply.expect("it is known").map(TurnAnswer::last);
+        match self.look_up_lease(request.lease).await? {
+            LeaseLookup::Unknown => {}
+            LeaseLookup::Denied => {
+                let requirements = self.read_table().find(&request.requirements)?;
+                return Ok(TurnAnswer::last(self.deny_again(&requirements[0])));
+            }
+            LeaseLookup::Completed => return Err(ReserveError::LeaseEnded),
+            LeaseLookup::Open(known) => {
+                return self.reply_from_open(request, *known, Reader::Waiter).await;
+            }
         }
-        let mut answer = self.try_again(request, number, turn).await?;
-        // The earlier attempt may still arrive.
-        answer.ask_again_after = answer.ask_again_after.map(|after| after.min(RETRY_AFTER));
-        Ok(answer)
+        match self.try_again(request, number, turn).await {
+            // The earlier attempt may still arrive.
+            Ok(TurnAnswer { decision, ask_again_after: Some(after), .. }) => {
+                Ok(TurnAnswer::not_now(decision, after.min(RETRY_AFTER)))
+            }
+            Ok(allowed) if allowed.decision.is_allowed() => Ok(allowed),
+            Err(ReserveError::Unanswered(unanswered)) => Err(unanswered.into()),
+            refused => self.refuse_for_good(request, refused).await,
+        }
     }
 
     async fn try_again(
@@ -171,13 +201,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 None => self.send_attempt(request, number, &requirements).await,
             },
             ReservePlan::Replay(requirements) => {
-                self.replay(request.lease, &requirements).await.map(TurnAnswer::last)
+                self.replay(request, &requirements, Reader::Waiter).await
             }
             ReservePlan::Answered(answer) => answer,
             ReservePlan::DeniedByDefinition { otherwise, .. } => {
                 let ask_again_after =
                     burns(&otherwise, turn).then_some(self.options.hints.decreasing);
-                Ok(TurnAnswer { decision: otherwise?, ask_again_after })
+                Ok(TurnAnswer { ask_again_after, ..TurnAnswer::last(otherwise?) })
             }
             ReservePlan::BeginPeriods(_) | ReservePlan::MakeInstances(_) => {
                 unreachable!("they have begun, and were made")
@@ -199,11 +229,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let hint =
             |need: &&ResolvedRequirement| self.hint(need, need.limit.counts.denial_streak().max(1));
         let retry_after = scarce.iter().map(hint).max().expect("at least one is scarce");
-        let ask_again_after = Some(self.room_after(scarce.iter().copied()));
+        let ask_again_after = self.room_after(scarce.iter().copied());
         let keys = scarce.iter().map(|need| need.limit.key().clone()).collect();
         let reason = DenialReason::NoRoom { keys };
         let decision = Decision::Denied(Denial { reason, retry_after });
-        Ok(Some(TurnAnswer { decision, ask_again_after }))
+        Ok(Some(TurnAnswer::not_now(decision, ask_again_after)))
     }
 
     /// When a waiter asks again, if no look finds room before: at the end of a period.
@@ -222,42 +252,67 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         requirements: &[ResolvedRequirement],
     ) -> Result<TurnAnswer, ReserveError> {
         let lease = request.lease;
-        let item = chain::attempt(number, lease, requirements);
+        let item = chain::attempt(self.gate_number, number, lease, requirements);
         let transfers: Vec<_> = transfers_of(&item).skip(1).collect();
         let is_first_unanswered = self.unanswered_attempts.add(lease);
-        let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-        if is_first_unanswered {
+        let results = self.ledger.create_transfers(item).await;
+        let may_be_applied = results.as_ref().is_err_and(LedgerError::may_be_applied);
+        if is_first_unanswered && !may_be_applied {
             self.unanswered_attempts.forget(lease);
         }
+        let results = results.map_err(unanswered)?;
         let (gate, results) = results.split_first().expect("one result an event");
         if gate.status.exists() {
-            return self.replay(lease, requirements).await.map(TurnAnswer::last);
+            return self.replay(request, requirements, Reader::Waiter).await;
         }
         match chain::read(results) {
+            Ok(()) if self.has_other_reservations(lease, &transfers).await => {
+                self.withdraw(lease, &transfers).await?;
+                Err(ReserveError::LeaseConflict)
+            }
             Ok(()) => {
                 self.counters.lease_transfers.add(1);
                 let shadow_denied = self.shadow_denied_by(requirements, results).await;
                 let reply = ChainReply { transfers: &transfers, results, shadow_denied };
-                Ok(TurnAnswer::last(self.allow(request, requirements, reply)))
+                Ok(TurnAnswer::admitted(self.allow(request, requirements, reply)))
             }
             // Another server, or a request that was sent twice, has burned an ID of this attempt. The
             // next one has others.
             Err(Refusal::DeniedBefore { at }) => {
-                let decision = self.deny_again(&requirements[at]);
-                Ok(TurnAnswer { decision, ask_again_after: Some(AT_ONCE) })
+                Ok(TurnAnswer::not_now(self.deny_again(&requirements[at]), AT_ONCE))
             }
-            Err(refusal) => self.refuse(refusal, lease, requirements).await,
+            Err(refusal) => self.refuse(refusal, request, requirements).await,
         }
+    }
+
+    /// Whether another server has admitted the lease with other requirements, of which no ID was burned
+    /// when this caller began to wait. Without an answer, what was admitted here stands.
+    async fn has_other_reservations(&self, lease: LeaseId, own: &[TransferId]) -> bool {
+        let is_other = |held: &Reservation| !own.contains(&held.transfer);
+        match self.look_up_lease(lease).await {
+            Ok(LeaseLookup::Open(known)) => known.reservations.iter().any(is_other),
+            Ok(LeaseLookup::Completed | LeaseLookup::Denied | LeaseLookup::Unknown) | Err(_) => {
+                false
+            }
+        }
+    }
+
+    /// Takes back what an attempt has reserved.
+    async fn withdraw(&self, lease: LeaseId, reserved: &[TransferId]) -> Result<(), Unanswered> {
+        let voids = reserved.iter().map(|pending| withdrawal(lease, *pending));
+        let voids = voids.fold(WorkItem::new(), WorkItem::with);
+        self.ledger.create_transfers(voids).await.map(drop).map_err(unanswered)
     }
 
     /// The first chain of a lease was denied before, because of the requirement `at`. Another attempt may
     /// have been admitted, or may still be: the gate decides.
     pub(super) async fn deny_for_good(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
         at: usize,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
+        let lease = request.lease;
         let (gate, lookup) = try_join(self.close_gate(lease), self.look_up_lease(lease)).await?;
         let lookup = match (gate, lookup) {
             (Gate::Closed, _) => LeaseLookup::Denied,
@@ -265,15 +320,34 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             (Gate::ClosedBefore, LeaseLookup::Unknown) => self.look_up_lease(lease).await?,
             (Gate::ClosedBefore, lookup) => lookup,
         };
-        let denied = || Ok(self.deny_again(&requirements[at]));
-        if lookup == LeaseLookup::Denied {
-            return denied();
+        let denied = || self.deny_again(&requirements[at]);
+        let reply = self.reply_from_lease(request, lookup, Reader::Repeat, denied).await;
+        reply.unwrap_or_else(|| Ok(TurnAnswer::last(denied())))
+    }
+
+    /// Makes sure that the server that admitted a lease does not return it, since somebody else is told
+    /// that it is allowed. False if it was returned before.
+    pub(super) async fn keep(&self, lease: &Lease) -> Result<bool, Unanswered> {
+        if lease.claim == Claim::Kept {
+            return Ok(true);
         }
-        self.reply_from_lease(lease, requirements, lookup).unwrap_or_else(denied)
+        let item = WorkItem::new().with(reading(lease.id));
+        let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
+        let status = results[0].status;
+        if status == TransferStatus::Created {
+            return Ok(true);
+        }
+        if status.exists() {
+            // Another one keeps it, or its server has returned it.
+            return Ok(matches!(self.look_up_lease(lease.id).await?, LeaseLookup::Open(_)));
+        }
+        tracing::error!(lease = %lease.id, ?status, "tigerbeetle refused a marker unexpectedly");
+        Err(unexpected_status("reserve", status))
     }
 
     async fn close_gate(&self, lease: LeaseId) -> Result<Gate, Unanswered> {
-        let item = WorkItem::new().with(gate(lease));
+        self.create_marker_accounts().await?;
+        let item = WorkItem::new().with(gate(lease, self.gate_number));
         let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
         let status = results[0].status;
         if status == TransferStatus::Created {

@@ -21,14 +21,16 @@ pub async fn ask<L: Ledger + Clone>(
     needs: &[(&str, u64)],
     attempt: u32,
 ) -> Answer {
-    let turn = Turn { behind: None, attempt: Some(attempt) };
+    let turn = Turn { attempt: Some(attempt), ..Turn::default() };
     at.reserve_in_turn(&on.to_reserve(lease, needs), turn).await
 }
 
 /// The denial of a lease that may ask again.
 pub fn not_now(answer: Answer) -> Denial {
     match answer {
-        Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_) }) => denial,
+        Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_), .. }) => {
+            denial
+        }
         other => panic!("it goes on waiting: {other:?}"),
     }
 }
@@ -36,7 +38,7 @@ pub fn not_now(answer: Answer) -> Denial {
 /// The decision of a lease that may not.
 pub fn last(answer: Answer) -> Decision {
     match answer {
-        Ok(TurnAnswer { decision, ask_again_after: None }) => decision,
+        Ok(TurnAnswer { decision, ask_again_after: None, .. }) => decision,
         other => panic!("it is decided: {other:?}"),
     }
 }
@@ -98,8 +100,8 @@ pub async fn tb_17_giving_up_denies_a_lease_for_good<L: Ledger + Clone>(on: Test
     let denial = not_now(ask(&on, &first, lease, &needs, 0).await);
     let request = on.to_reserve(lease, &needs);
     for _ in 0..2 {
-        let given_up = first.give_up(&request, denial.clone()).await.unwrap();
-        assert_eq!(given_up, Decision::Denied(denial.clone()));
+        let given_up = first.give_up(&request, denial.clone()).await;
+        assert_eq!(last(given_up), Decision::Denied(denial.clone()));
     }
     on.complete(&first, holder, []).await.unwrap();
     let second = on.uncached_limiter();
@@ -128,7 +130,7 @@ pub async fn tb_17_giving_up_too_late_returns_the_allow<L: Ledger + Clone>(on: T
     restore_all(&second, &first).await;
     for at in [&first, &second] {
         let given_up = at.give_up(&on.to_reserve(lease, &needs), denial.clone()).await;
-        assert_eq!(given_up, Ok(decision.clone()));
+        assert_eq!(last(given_up), decision);
     }
 }
 
@@ -242,7 +244,7 @@ pub async fn tb_17_whoever_comes_behind_others_is_denied_and_a_known_lease_is_no
     let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let key = on.key("slots");
-    let turn = Turn { behind: Some(&key), attempt: None };
+    let turn = Turn { behind: Some(&key), ..Turn::default() };
     for at in [&first, &second] {
         let again = last(at.reserve_in_turn(&on.to_reserve(known, &needs), turn).await);
         assert_eq!(again, decision);
@@ -252,7 +254,7 @@ pub async fn tb_17_whoever_comes_behind_others_is_denied_and_a_known_lease_is_no
         }
     }
     assert!(!on.reserve(&second, fresh, needs).await.unwrap().is_allowed(), "RES-05");
-    let turn = Turn { behind: Some(&key), attempt: Some(0) };
+    let turn = Turn { behind: Some(&key), attempt: Some(0), ..Turn::default() };
     not_now(second.reserve_in_turn(&on.to_reserve(waits, &needs), turn).await);
     assert_eq!(on.used(&second, "slots").await, 1);
     assert!(last(ask(&on, &second, waits, &needs, 1).await).is_allowed());
@@ -279,4 +281,96 @@ pub async fn tb_17_a_look_finds_the_limits_with_room<L: Ledger + Clone>(on: Test
     assert_eq!(look().await, ["free", "gone", "small"].map(|name| on.key(name)));
     on.complete(&second, holder, []).await.unwrap();
     assert_eq!(look().await, ["free", "full", "gone", "small"].map(|name| on.key(name)));
+}
+
+/// TB-17, WAIT-04: the callers of a lease go away before they are told, and the request is repeated at
+/// another server before or after the lease is returned.
+pub async fn tb_17_a_lease_is_returned_unless_somebody_else_was_told_of_it<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    first.define(on.concurrency("slots", 60, 1)).await.unwrap();
+    first.define(on.rolling("tokens", 60, 100)).await.unwrap();
+    first.define(on.hourly("budget", 30, 100)).await.unwrap();
+    let second = on.uncached_limiter();
+    restore_all(&second, &first).await;
+    let needs = [("budget", 3), ("slots", 1), ("tokens", 10)];
+    let used = async || {
+        let names = ["budget", "slots", "tokens"];
+        (
+            on.used(&first, names[0]).await,
+            on.used(&first, names[1]).await,
+            on.used(&first, names[2]).await,
+        )
+    };
+    for attempt in [0, 1] {
+        for is_repeated in [false, true] {
+            let lease = on.lease();
+            let request = on.to_reserve(lease, &needs);
+            if attempt == 1 {
+                let holder = on.lease();
+                assert!(on.reserve(&first, holder, [("slots", 1)]).await.unwrap().is_allowed());
+                not_now(ask(&on, &first, lease, &needs, 0).await);
+                on.complete(&first, holder, []).await.unwrap();
+            }
+            let turn = Turn { behind: None, attempt: Some(attempt), may_return: true };
+            let admitted = first.reserve_in_turn(&request, turn).await.unwrap();
+            assert!(admitted.is_new && admitted.decision.is_allowed(), "{admitted:?}");
+            assert_eq!(used().await, (3, 1, 10));
+            if is_repeated {
+                for _ in 0..2 {
+                    let repeated = second.reserve(&request).await;
+                    assert_eq!(repeated.as_ref(), Ok(&admitted.decision));
+                }
+                assert_eq!(first.return_lease(lease).await, Ok(Vec::new()));
+                assert_eq!(used().await, (3, 1, 10));
+                let unused = [("budget", 0), ("tokens", 0)];
+                on.complete(&second, lease, unused).await.unwrap();
+            } else {
+                let freed = first.return_lease(lease).await.unwrap();
+                assert_eq!(freed, ["budget", "slots", "tokens"].map(|name| on.key(name)));
+                assert_eq!(first.return_lease(lease).await, Ok(Vec::new()), "once");
+            }
+            assert_eq!(used().await, (0, 0, 0));
+            for at in [&first, &second] {
+                assert_eq!(at.reserve(&request).await, Err(ReserveError::LeaseEnded));
+            }
+        }
+    }
+}
+
+/// TB-17, RES-04: the requirements of the two have no key in common, so that only reading the lease tells.
+pub async fn tb_17_of_two_leases_with_one_id_the_one_that_waits_is_refused<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    let holder = full_slot(&on, &first).await;
+    first.define(on.concurrency("other", 60, 1)).await.unwrap();
+    let second = on.uncached_limiter();
+    restore_all(&second, &first).await;
+    let (lease, needs, others) = (on.lease(), [("slots", 1)], [("other", 1)]);
+    not_now(ask(&on, &first, lease, &needs, 0).await);
+    let decision = on.reserve(&second, lease, others).await;
+    assert!(decision.as_ref().unwrap().is_allowed());
+    on.complete(&first, holder, []).await.unwrap();
+    let refused = ask(&on, &first, lease, &needs, 1).await;
+    assert_eq!(refused, Err(ReserveError::LeaseConflict));
+    assert_eq!((on.used(&first, "slots").await, on.used(&first, "other").await), (0, 1));
+    assert_eq!(on.reserve(&second, lease, others).await, decision);
+    on.complete(&second, lease, []).await.unwrap();
+    assert_eq!(on.used(&first, "other").await, 0);
+    assert_eq!(on.reserve(&second, lease, others).await, Err(ReserveError::LeaseEnded));
+}
+
+/// TB-17, PAUSE-01: the accounts of gates exist also where no limit ever was.
+pub async fn tb_17_who_waits_on_a_new_cluster_can_give_up<L: Ledger + Clone>(on: TestContext<L>) {
+    let first = on.limiter();
+    first.define(on.concurrency("tenant:*:slots", 60, 0)).await.unwrap();
+    let (lease, needs) = (on.lease(), [("tenant:acme:slots", 1)]);
+    let denial = not_now(ask(&on, &first, lease, &needs, 0).await);
+    let request = on.to_reserve(lease, &needs);
+    for _ in 0..2 {
+        let given_up = first.give_up(&request, denial.clone()).await;
+        assert_eq!(last(given_up), Decision::Denied(denial.clone()));
+    }
 }
