@@ -80,6 +80,8 @@ struct State<B: HostedBackend> {
     /// When the next look for room is due, on a shared backend.
     look_at: Timestamp,
     is_looking: bool,
+    /// Why the last look had no answer.
+    look_unanswered: Option<Unanswered>,
     /// Leases that wait no more, and whose callers have not read their answers.
     unread: HashMap<LeaseId, Unread>,
     is_shut_down: bool,
@@ -154,6 +156,7 @@ impl<B: HostedBackend> Waiting<B> {
             leaving: BTreeMap::new(),
             look_at: clock.now(),
             is_looking: false,
+            look_unanswered: None,
             unread: HashMap::new(),
             is_shut_down: false,
         };
@@ -187,7 +190,7 @@ impl<B: HostedBackend> Waiting<B> {
                 continue;
             }
             self.waiters.forget(&mut state, &waiter.work);
-            let denied = waiter.work.denied();
+            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
             waiter.work.answer(&denied, None);
         }
     }
@@ -383,7 +386,7 @@ impl<B: HostedBackend> Waiters<B> {
                 // The backend repeats the answer.
                 Some(Unread::Sent) => self.read(&mut state, request.lease),
                 Some(Unread::Undoing | Unread::Leaving(_)) => {
-                    return Some(Delivery::from(Err(given_up().into())));
+                    return Some(given_up().into());
                 }
                 None => {}
             }
@@ -471,7 +474,7 @@ impl<B: HostedBackend> Waiters<B> {
         let state = &mut *guard;
         let Some(id) = state.by_lease.get(&lease).copied() else { return };
         if let Removed::Waiting(mut waiter) = state.admission.remove(id) {
-            let denied = waiter.work.denied();
+            let denied = state.denied(&waiter.work);
             for caller in std::mem::take(&mut waiter.work.callers) {
                 state.deadlines.remove(&(caller.deadline, id, caller.number));
                 caller.answer(&denied);
@@ -480,9 +483,9 @@ impl<B: HostedBackend> Waiters<B> {
             return;
         }
         // It asks: without callers, what it gets is returned.
-        let waiter = state.waiter(id);
-        let denied = waiter.denied();
-        for caller in std::mem::take(&mut waiter.callers) {
+        let callers = std::mem::take(&mut state.waiter(id).callers);
+        let denied = state.denied_waiter(id);
+        for caller in callers {
             state.deadlines.remove(&(caller.deadline, id, caller.number));
             caller.answer(&denied);
         }
@@ -506,12 +509,12 @@ impl<B: HostedBackend> Waiters<B> {
             self.set_unread(state, waiter.request.lease, leaving);
         }
         self.forget(state, &waiter);
-        if let Some(unanswered) = waiter.unanswered.clone() {
-            // The next answer may take as long as this one.
-            let answer = Err(unanswered.into());
+        let denied = state.denied(&waiter);
+        if denied.is_err() {
+            // The backend may take as long again.
             std::mem::take(&mut waiter.callers)
                 .into_iter()
-                .for_each(|caller| caller.answer(&answer));
+                .for_each(|caller| caller.answer(&denied));
         }
         waiter
     }
@@ -569,7 +572,7 @@ impl<B: HostedBackend> Waiters<B> {
 impl<B: HostedBackend> WaitingCaller<B> {
     async fn delivery(mut self) -> Delivery<B> {
         let delivered = (&mut self.delivery).await;
-        delivered.unwrap_or_else(|_| Err(interrupted().into()).into())
+        delivered.unwrap_or_else(|_| interrupted().into())
     }
 }
 
@@ -600,6 +603,12 @@ impl<B: HostedBackend> From<Answer> for Delivery<B> {
     }
 }
 
+impl<B: HostedBackend> From<Unanswered> for Delivery<B> {
+    fn from(unanswered: Unanswered) -> Self {
+        Self { answer: Err(unanswered.into()), is_new: false, allow: None }
+    }
+}
+
 impl<B: HostedBackend> From<Result<TurnAnswer, ReserveError>> for Delivery<B> {
     /// An answer that nobody else gets.
     fn from(answer: Result<TurnAnswer, ReserveError>) -> Self {
@@ -612,19 +621,23 @@ impl<B: HostedBackend> State<B> {
     fn waiter(&mut self, id: WaiterId) -> &mut Waiter<B> {
         &mut self.admission.get_mut(id).expect(WAITS).work
     }
+
+    /// What a caller is told whose time is over: the last denial, or that the backend has not answered since.
+    fn denied(&self, waiter: &Waiter<B>) -> Answer {
+        match waiter.unanswered.as_ref().or(self.look_unanswered.as_ref()) {
+            Some(unanswered) => Err(unanswered.clone().into()),
+            None => Ok(Decision::Denied(waiter.denial.clone())),
+        }
+    }
+
+    fn denied_waiter(&self, id: WaiterId) -> Answer {
+        self.denied(&self.admission.get(id).expect(WAITS).work)
+    }
 }
 
 impl<B: HostedBackend> Waiter<B> {
     const fn new(request: Arc<ReserveRequest>, denial: Denial) -> Self {
         Self { request, denial, unanswered: None, give_ups: 0, callers: Vec::new() }
-    }
-
-    /// What a caller is told whose time is over.
-    fn denied(&self) -> Answer {
-        match &self.unanswered {
-            Some(unanswered) => Err(unanswered.clone().into()),
-            None => Ok(Decision::Denied(self.denial.clone())),
-        }
     }
 
     /// Answers all callers.

@@ -168,7 +168,7 @@ pub(super) fn reserved_at_of(rows: &[TransferRow]) -> Option<Timestamp> {
 
 /// The transfers of a lease without its gates, and without reservations that were withdrawn.
 fn rows_that_count(rows: &[TransferRow]) -> impl Iterator<Item = &TransferRow> {
-    let is_withdrawn = |row: &TransferRow| {
+    let is_withdrawn = move |row: &TransferRow| {
         withdrawn_by(row).is_some() || rows.iter().any(|by| withdrawn_by(by) == Some(row.id))
     };
     rows.iter().filter(move |row| !is_gate(row) && !is_withdrawn(row))

@@ -26,7 +26,7 @@ enum Done<B: HostedBackend> {
     /// It got the ordinary answer for one that has left.
     Ended(Box<Waiter<B>>, Result<TurnAnswer, ReserveError>),
     /// It looked for room, and these limits may have some.
-    Looked(Vec<LimitKey>),
+    Looked(Result<Vec<LimitKey>, Unanswered>),
 }
 
 /// How many waiters ask in a row before other tasks run.
@@ -115,8 +115,7 @@ impl<B: HostedBackend> Waiters<B> {
         let (backend, scarce) = (Arc::clone(&self.backend), state.admission.scarce());
         Some(Box::pin(async move {
             let looked = AssertUnwindSafe(backend.limits_with_room(&scarce)).catch_unwind().await;
-            // Without an answer, the next look may have one.
-            Done::Looked(looked.ok().and_then(Result::ok).unwrap_or_default())
+            Done::Looked(looked.unwrap_or_else(|_| Err(interrupted())))
         }))
     }
 
@@ -141,8 +140,8 @@ impl<B: HostedBackend> Waiters<B> {
         let waiter = state.waiter(id);
         let at = waiter.callers.iter().position(|caller| caller.number == number)?;
         if waiter.callers.len() > 1 {
-            let denied = waiter.denied();
-            waiter.callers.swap_remove(at).answer(&denied);
+            let caller = waiter.callers.swap_remove(at);
+            caller.answer(&state.denied_waiter(id));
             return None;
         }
         let Removed::Waiting(waiter) = state.admission.remove(id) else { return None };
@@ -191,10 +190,17 @@ impl<B: HostedBackend> Waiters<B> {
             {
                 work.extend(self.unanswered(id, unanswered));
             }
-            Done::Looked(with_room) => {
+            Done::Looked(looked) => {
                 let mut state = self.lock();
                 state.is_looking = false;
-                state.admission.released(&with_room);
+                match looked {
+                    Ok(with_room) => {
+                        state.look_unanswered = None;
+                        state.admission.released(&with_room);
+                    }
+                    // The next look may have an answer.
+                    Err(unanswered) => state.look_unanswered = Some(unanswered),
+                }
             }
             Done::Asked(id, answer) => {
                 let (waiter, allow) = self.leave(id, &answer);
@@ -237,6 +243,7 @@ impl<B: HostedBackend> Waiters<B> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
+        state.look_unanswered = None;
         let waiter = state.waiter(id);
         waiter.unanswered = None;
         waiter.denial = denial;
@@ -284,7 +291,7 @@ impl<B: HostedBackend> Waiters<B> {
             let waiter = state.admission.give_up(id);
             return Some(self.leave_unanswered(state, waiter.work));
         }
-        let denied = waiter.denied();
+        let denied = state.denied_waiter(id);
         ended.into_iter().for_each(|caller| caller.answer(&denied));
         None
     }
