@@ -76,7 +76,7 @@ struct State<B: HostedBackend> {
     /// Leases of a shared backend whose first attempts are under way. A repeat waits for them: it would end the wait that begins.
     entering: HashMap<LeaseId, Arc<tokio::sync::Mutex<()>>>,
     /// Waiters of a shared backend that have left without an answer of it, by when it is asked. They are [`Unread::Leaving`].
-    leaving: BTreeMap<(Timestamp, LeaseId), Waiter<B>>,
+    leaving: BTreeMap<(Timestamp, LeaseId), Leaving<B>>,
     /// When the next look for room is due, on a shared backend.
     look_at: Timestamp,
     is_looking: bool,
@@ -96,14 +96,18 @@ struct LeaseIsKnown;
 #[derive(Debug)]
 struct Waiter<B: HostedBackend> {
     request: Arc<ReserveRequest>,
-    /// The last denial of the backend.
-    denial: Denial,
-    /// Why the last attempt has no answer.
-    unanswered: Option<Unanswered>,
-    /// How often the server gave up for it without an answer.
-    give_ups: u32,
+    /// The last answer of the backend: a denial, or why there was none.
+    last: Result<Denial, Unanswered>,
     /// Whoever repeats the request joins.
     callers: Vec<Caller<B>>,
+}
+
+/// A waiter that has left without an answer.
+#[derive(Debug)]
+struct Leaving<B: HostedBackend> {
+    waiter: Waiter<B>,
+    /// How often the server gave up for it without an answer.
+    give_ups: u32,
 }
 
 #[derive(Debug)]
@@ -190,7 +194,7 @@ impl<B: HostedBackend> Waiting<B> {
                 continue;
             }
             self.waiters.forget(&mut state, &waiter.work);
-            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
+            let denied = state.denied(&waiter.work);
             waiter.work.answer(&denied, None);
         }
     }
@@ -392,13 +396,15 @@ impl<B: HostedBackend> Waiters<B> {
             }
             let id = *state.by_lease.get(&request.lease)?;
             let waiter = state.waiter(id);
-            let denial = waiter.denial.clone();
             match wait {
                 _ if !is_same(&waiter.request.requirements, &request.requirements) => {
                     Err(Err(ReserveError::LeaseConflict))
                 }
-                Some(wait) => self.enter_locked(&mut state, request, wait, since, denial),
-                None => Err(Ok(Decision::Denied(denial))),
+                Some(wait) => {
+                    let denial = waiter.denial();
+                    self.enter_locked(&mut state, request, wait, since, denial)
+                }
+                None => Err(state.denied_waiter(id)),
             }
         };
         Some(match joined {
@@ -450,7 +456,7 @@ impl<B: HostedBackend> Waiters<B> {
             None => {
                 let request = Arc::new(request.clone());
                 let (lease, queue) = (request.lease, wait.queue());
-                let waiter = Waiter::new(Arc::clone(&request), denial);
+                let waiter = Waiter::new(Arc::clone(&request), Ok(denial));
                 let id = state.admission.add("", queue, &request.requirements, waiter);
                 state.by_lease.insert(lease, id);
                 self.count.fetch_add(1, Ordering::SeqCst);
@@ -495,7 +501,7 @@ impl<B: HostedBackend> Waiters<B> {
     fn leave_later(&self, state: &mut State<B>, waiter: Waiter<B>) {
         if self.backend.is_shared() {
             let waiter = self.leave_unanswered(state, waiter);
-            self.give_up_at(state, self.clock.now(), waiter);
+            self.give_up_at(state, self.clock.now(), Leaving { waiter, give_ups: 0 });
         } else {
             self.forget(state, &waiter);
         }
@@ -519,8 +525,8 @@ impl<B: HostedBackend> Waiters<B> {
         waiter
     }
 
-    fn give_up_at(&self, state: &mut State<B>, at: Timestamp, waiter: Waiter<B>) {
-        let before = state.leaving.insert((at, waiter.request.lease), waiter);
+    fn give_up_at(&self, state: &mut State<B>, at: Timestamp, leaving: Leaving<B>) {
+        let before = state.leaving.insert((at, leaving.waiter.request.lease), leaving);
         assert!(before.is_none(), "a lease that is given up does not wait");
     }
 
@@ -562,7 +568,8 @@ impl<B: HostedBackend> Waiters<B> {
         if self.backend.is_shared() {
             for request in left {
                 state.unread.insert(request.lease, Unread::Leaving(Arc::clone(&request)));
-                self.give_up_at(state, now, Waiter::new(request, unread_denial()));
+                let waiter = Waiter::new(request, Err(interrupted()));
+                self.give_up_at(state, now, Leaving { waiter, give_ups: 0 });
             }
         }
         self.count.store(state.unread.len() + state.entering.len(), Ordering::SeqCst);
@@ -624,9 +631,9 @@ impl<B: HostedBackend> State<B> {
 
     /// What a caller is told whose time is over: the last denial, or that the backend has not answered since.
     fn denied(&self, waiter: &Waiter<B>) -> Answer {
-        match waiter.unanswered.as_ref().or(self.look_unanswered.as_ref()) {
-            Some(unanswered) => Err(unanswered.clone().into()),
-            None => Ok(Decision::Denied(waiter.denial.clone())),
+        match (&waiter.last, &self.look_unanswered) {
+            (Err(unanswered), _) | (Ok(_), Some(unanswered)) => Err(unanswered.clone().into()),
+            (Ok(denial), None) => Ok(Decision::Denied(denial.clone())),
         }
     }
 
@@ -636,8 +643,17 @@ impl<B: HostedBackend> State<B> {
 }
 
 impl<B: HostedBackend> Waiter<B> {
-    const fn new(request: Arc<ReserveRequest>, denial: Denial) -> Self {
-        Self { request, denial, unanswered: None, give_ups: 0, callers: Vec::new() }
+    const fn new(request: Arc<ReserveRequest>, last: Result<Denial, Unanswered>) -> Self {
+        Self { request, last, callers: Vec::new() }
+    }
+
+    /// The last denial. If the backend has not answered since, its callers are told that instead.
+    fn denial(&self) -> Denial {
+        let none = |unanswered: &Unanswered| Denial {
+            reason: DenialReason::NoRoom { keys: Vec::new() },
+            retry_after: unanswered.retry_after,
+        };
+        self.last.clone().unwrap_or_else(|unanswered| none(&unanswered))
     }
 
     /// Answers all callers.
@@ -706,11 +722,6 @@ fn interrupted() -> Unanswered {
 fn given_up() -> Unanswered {
     let reason = "an earlier request with this lease ID is being given up".to_owned();
     Unanswered { reason, retry_after: TOO_MANY_RETRY_AFTER }
-}
-
-/// The denial of a waiter that has no callers.
-const fn unread_denial() -> Denial {
-    Denial { reason: DenialReason::NoRoom { keys: Vec::new() }, retry_after: TOO_MANY_RETRY_AFTER }
 }
 
 #[cfg(test)]

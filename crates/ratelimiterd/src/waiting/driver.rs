@@ -14,7 +14,7 @@ use ratelimiter::{Decision, Denial, LimitKey, ReserveError, ReserveRequest, Unan
 use tokio_util::sync::CancellationToken;
 
 use super::unread::TRIES_MAX;
-use super::{State, UnreadAllow, Waiter, Waiters, interrupted};
+use super::{Leaving, State, UnreadAllow, Waiter, Waiters, interrupted};
 use crate::hosted::HostedBackend;
 
 type Work<B> = FuturesUnordered<BoxFuture<'static, Done<B>>>;
@@ -24,7 +24,7 @@ enum Done<B: HostedBackend> {
     /// It asked the backend.
     Asked(WaiterId, Result<TurnAnswer, ReserveError>),
     /// It got the ordinary answer for one that has left.
-    Ended(Box<Waiter<B>>, Result<TurnAnswer, ReserveError>),
+    Ended(Box<Leaving<B>>, Result<TurnAnswer, ReserveError>),
     /// It looked for room, and these limits may have some.
     Looked(Result<Vec<LimitKey>, Unanswered>),
 }
@@ -145,7 +145,8 @@ impl<B: HostedBackend> Waiters<B> {
             return None;
         }
         let Removed::Waiting(waiter) = state.admission.remove(id) else { return None };
-        Some(self.end(self.leave_unanswered(state, waiter.work)))
+        let waiter = self.leave_unanswered(state, waiter.work);
+        Some(self.end(Leaving { waiter, give_ups: 0 }))
     }
 
     fn ask(
@@ -163,14 +164,15 @@ impl<B: HostedBackend> Waiters<B> {
     }
 
     /// The ordinary answer for a waiter that has left.
-    fn end(self: &Arc<Self>, waiter: Waiter<B>) -> BoxFuture<'static, Done<B>> {
+    fn end(self: &Arc<Self>, leaving: Leaving<B>) -> BoxFuture<'static, Done<B>> {
         let waiters = Arc::clone(self);
         Box::pin(async move {
+            let waiter = &leaving.waiter;
             let answer = match waiters.backend.is_shared() {
-                true => waiters.backend.give_up(&waiter.request, waiter.denial.clone()).await,
+                true => waiters.backend.give_up(&waiter.request, waiter.denial()).await,
                 false => waiters.reserve_at_once(&waiter.request, true).await,
             };
-            Done::Ended(Box::new(waiter), answer)
+            Done::Ended(Box::new(leaving), answer)
         })
     }
 
@@ -206,23 +208,25 @@ impl<B: HostedBackend> Waiters<B> {
                 let (waiter, allow) = self.leave(id, &answer);
                 waiter.answer(&answer.map(|answer| answer.decision), allow.as_ref());
             }
-            Done::Ended(waiter, answer) => self.ended(*waiter, answer),
+            Done::Ended(leaving, answer) => self.ended(*leaving, answer),
         }
     }
 
     /// The backend has answered for a waiter that has left, or not. If an attempt may still be admitted then, the server tries again.
-    fn ended(self: &Arc<Self>, mut waiter: Waiter<B>, answer: Result<TurnAnswer, ReserveError>) {
+    fn ended(self: &Arc<Self>, leaving: Leaving<B>, answer: Result<TurnAnswer, ReserveError>) {
+        let Leaving { mut waiter, mut give_ups } = leaving;
         let lease = waiter.request.lease;
         let mut state = self.lock();
         if let Err(ReserveError::Unanswered(unanswered)) = &answer
             && self.backend.may_be_admitted(lease)
-            && waiter.give_ups < TRIES_MAX
+            && give_ups < TRIES_MAX
         {
             let told = Err(unanswered.clone().into());
             std::mem::take(&mut waiter.callers).into_iter().for_each(|caller| caller.answer(&told));
-            waiter.give_ups += 1;
-            let pause = no_answer_pause(waiter.give_ups, unanswered.retry_after, 0.0);
-            self.give_up_at(&mut state, self.clock.now().after(pause), waiter);
+            give_ups += 1;
+            let pause = no_answer_pause(give_ups, unanswered.retry_after, 0.0);
+            let at = self.clock.now().after(pause);
+            self.give_up_at(&mut state, at, Leaving { waiter, give_ups });
             return;
         }
         let allow = self.unread_allow(&mut state, &waiter, &answer);
@@ -244,14 +248,11 @@ impl<B: HostedBackend> Waiters<B> {
         let mut guard = self.lock();
         let state = &mut *guard;
         state.look_unanswered = None;
-        let waiter = state.waiter(id);
-        waiter.unanswered = None;
-        waiter.denial = denial;
+        state.waiter(id).last = Ok(denial.clone());
         if let Some(waiter) = self.end_callers(state, id, now) {
             let is_ended = self.backend.is_shared() || !waiter.callers.is_empty();
-            return is_ended.then(|| self.end(waiter));
+            return is_ended.then(|| self.end(Leaving { waiter, give_ups: 0 }));
         }
-        let denial = state.waiter(id).denial.clone();
         state.admission.denied(now, id, denial.keys(), ask_again_after);
         None
     }
@@ -266,10 +267,10 @@ impl<B: HostedBackend> Waiters<B> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let (waiter, retry_after) = (state.waiter(id), unanswered.retry_after);
-        waiter.unanswered = Some(unanswered);
+        waiter.last = Err(unanswered);
         let lease = waiter.request.lease;
         if let Some(waiter) = self.end_callers(state, id, now) {
-            return Some(self.end(waiter));
+            return Some(self.end(Leaving { waiter, give_ups: 0 }));
         }
         state.admission.unanswered(now, id, lease, retry_after, 0.0);
         None
