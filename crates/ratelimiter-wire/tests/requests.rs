@@ -36,7 +36,7 @@ fn a_request_round_trips() {
         wait: Some(Wait::new(Duration::from_millis(1_500), "acme").unwrap()),
     };
     let json = serde_json::to_string(&ReserveBody::from(&reserve)).unwrap();
-    expect![[r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly run 7","requirements":[{"key":"a","amount":1},{"key":"b:é","amount":18446744073709551615}]}"#]].assert_eq(&json);
+    expect![[r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly run 7","requirements":[{"key":"a","amount":1},{"key":"b:é","amount":18446744073709551615}],"wait_ms":1500,"queue":"acme"}"#]].assert_eq(&json);
     assert_eq!(read::<ReserveBody>(json.as_bytes()).unwrap(), reserve);
 
     let complete = CompleteRequest {
@@ -180,8 +180,8 @@ fn a_malformed_reserve_is_refused_by_field() {
             invalid_request:requirements[0].key: a key must not be empty: it has 1 to 256 bytes at line 1 column 66
             invalid_request:requirements[0].key: a key must not contain white space, this one has some at byte 1 at line 1 column 69
             invalid_request:requirements[0].cost: unknown field `cost`, expected `key` or `amount` at line 1 column 85
-            invalid_request:priority: unknown field `priority`, expected one of `lease_id`, `job_id`, `requirements` at line 1 column 91
-            invalid_request:two_words: unknown field `two words`, expected one of `lease_id`, `job_id`, `requirements` at line 1 column 92
+            invalid_request:priority: unknown field `priority`, expected one of `lease_id`, `job_id`, `requirements`, `wait_ms`, `queue` at line 1 column 91
+            invalid_request:two_words: unknown field `two words`, expected one of `lease_id`, `job_id`, `requirements`, `wait_ms`, `queue` at line 1 column 92
             invalid_request:lease_id: duplicate field `lease_id` at line 1 column 51
             invalid_request:job_id: a job ID has 1 to 256 bytes and no control characters
             duplicate_key:k: k is listed twice; list each key once, with the sum

@@ -29,6 +29,7 @@ pub(super) struct Guest<'a> {
     pub(super) amount: u64,
     /// It goes first at a gate, perhaps at another one.
     pub(super) goes_first: bool,
+    /// By the gate's limit.
     pub(super) was_denied: bool,
     /// The turn that its lane gets back, because the waiter was denied.
     pub(super) turn: Option<TurnNumber>,
@@ -62,7 +63,7 @@ struct Room {
     amounts: BTreeMap<u64, usize>,
     /// The waiters that go first.
     first: BTreeSet<WaiterId>,
-    /// The waiters that were denied.
+    /// The waiters that the gate's limit denied.
     denied: BTreeSet<WaiterId>,
     sleep: Sleep,
     scan: Option<Scan>,

@@ -108,7 +108,9 @@ impl<W> Waiter<W> {
     /// As the room of its queue knows it, or that of a gate.
     pub(super) fn guest(&self, id: WaiterId, gate: Option<GateRequirement>) -> Guest<'_> {
         let amount = gate.map_or(0, |requirement| requirement.amount);
-        let (goes_first, was_denied) = (self.goes_first(), self.wait.is_some());
+        let denied = self.wait.iter().flat_map(|wait| &wait.denied);
+        let was_denied = denied.map(Some).any(|denied| denied == gate.as_ref());
+        let goes_first = self.goes_first();
         Guest { id, lane: &self.lane, amount, goes_first, was_denied, turn: self.turn }
     }
 

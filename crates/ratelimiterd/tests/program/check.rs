@@ -62,7 +62,7 @@ fn a_config_typo_is_reported_with_its_path() {
         &["--config", "config.yaml"],
         1,
         &expect![[r#"
-            config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `tls`
+            config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `waiters_max`, `tls`
             config.yaml: tigerbeetle.max_batch_events: must be 1 to 8189, not 8190
             config.yaml: tigerbeetle.sessions: must be 1 to 16, not 0
         "#]],

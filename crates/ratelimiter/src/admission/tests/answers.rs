@@ -240,3 +240,40 @@ fn wait_06_scarce_limits_are_those_that_hold_waiters_up() {
         "]],
     );
 }
+
+/// WAIT-06: a gate that held others up opens with the last job that its limit denied. One in its room that another limit denied does
+/// not count.
+#[test]
+fn wait_06_a_gate_opens_when_the_last_one_that_it_denied_leaves() {
+    check(
+        8,
+        "add runs A t rpm=1
+         next
+         allow runs
+         add both A t rpm=1 slots=6
+         next
+         deny both rpm for 60
+         add large A u slots=7
+         next
+         deny large slots for 60
+         end runs rpm
+         next
+         cancel large
+         next",
+        expect![[r#"
+            add runs A t rpm=1
+            next -> runs#1; then on an event
+            allow runs
+            add both A t rpm=1 slots=6
+            next -> both#1; then on an event
+            deny both rpm for 60
+            add large A u slots=7
+            next -> large#1; then at 60s
+            deny large slots for 60
+            end runs rpm
+            next -> nobody; then at 60s
+            cancel large
+            next -> both#2; then on an event
+        "#]],
+    );
+}
