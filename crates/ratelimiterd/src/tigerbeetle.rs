@@ -109,7 +109,8 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         turn: Turn<'_>,
     ) -> Result<TurnAnswer, ReserveError> {
-        Self::reserve_in_turn(self, request, turn).await
+        // Boxed, so that a caller that waits does not keep room for it (`WAIT-05`).
+        Box::pin(Self::reserve_in_turn(self, request, turn)).await
     }
 
     async fn give_up(

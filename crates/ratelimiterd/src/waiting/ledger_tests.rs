@@ -6,8 +6,8 @@ mod repeats;
 use std::sync::atomic::AtomicU64;
 
 use ratelimiter::{
-    Actuals, Backend, Capacity, HoldTimeout, Limit, LimitKind, Requirements, ResetSchedule,
-    ResetTime, Window,
+    Actuals, Backend, Capacity, HoldTimeout, Limit, LimitKind, MemoryLimiter, Requirements,
+    ResetSchedule, ResetTime, Wait, Window,
 };
 use ratelimiter_client::TokioClock;
 use ratelimiter_tigerbeetle::ids;
@@ -361,6 +361,19 @@ async fn wait_06_tb_17_one_look_in_100_ms_serves_all_limits_and_waiters() {
     let looks = cluster.ledger.looks.load(Ordering::SeqCst) - before;
     assert!((8..=11).contains(&looks), "{looks} looks");
     assert!(asked.iter().all(|asked| !asked.is_finished()));
+}
+
+/// WAIT-05
+#[tokio::test(start_paused = true)]
+async fn wait_05_tb_17_a_caller_takes_no_more_memory_than_on_the_memory_backend() {
+    let cluster = Cluster::new();
+    let server = cluster.server(&[]).await;
+    let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
+    let (memory, changed) = (Arc::new(MemoryLimiter::new()), Arc::new(Notify::new()));
+    let in_memory = Waiting::new(memory, cluster.clock.clone(), &runtime, 1, changed);
+    let request = cluster.request(&[("slots", 1)], Some(SECOND));
+    let (here, there) = (server.waiting.reserve(&request), in_memory.reserve(&request));
+    assert!(size_of_val(&here) <= size_of_val(&there), "{} bytes", size_of_val(&here));
 }
 
 /// WAIT-02, TB-17

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, Capacity, HoldTimeout, Limit, LimitKind, MemoryLimiter, Requirements, Window,
+    Actuals, Capacity, HoldTimeout, Limit, LimitKind, MemoryLimiter, Requirements, Wait, Window,
 };
 use ratelimiter_client::TokioClock;
 use testkit::pass;

@@ -1,11 +1,12 @@
 //! Answers that their callers have not read yet: what nobody reads is returned (`WAIT-04`).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use ratelimiter::admission::no_answer_pause;
-use ratelimiter::{CompleteError, ReserveRequest, Unanswered};
+use ratelimiter::admission::{TurnAnswer, no_answer_pause};
+use ratelimiter::{CompleteError, LeaseId, ReserveError, ReserveRequest, Unanswered};
 
-use super::{State, Waiters};
+use super::{Answer, State, Waiters};
 use crate::hosted::HostedBackend;
 
 /// How often the server tries to return a lease, or gives up for one, while the backend does not answer: about ten minutes long.
@@ -40,6 +41,15 @@ pub(super) struct UnreadAllow<B: HostedBackend> {
     request: Arc<ReserveRequest>,
 }
 
+/// An answer on its way to a caller. All callers of a lease share the allow.
+#[derive(Debug)]
+pub(super) struct Delivery<B: HostedBackend> {
+    pub(super) answer: Answer,
+    /// The lease was admitted at once, and nobody else gets this answer.
+    pub(super) is_new: bool,
+    pub(super) allow: Option<Arc<UnreadAllow<B>>>,
+}
+
 impl<B: HostedBackend> UnreadAllow<B> {
     pub(super) fn new(
         waiters: &Arc<Waiters<B>>,
@@ -53,6 +63,56 @@ impl<B: HostedBackend> UnreadAllow<B> {
     /// A caller has the answer.
     pub(super) fn read(&self) {
         self.waiters.read(&mut self.waiters.lock(), self.request.lease);
+    }
+}
+
+impl<B: HostedBackend> Delivery<B> {
+    /// The answer, which its caller has now.
+    pub(super) fn read(self) -> Answer {
+        if let Some(allow) = self.allow {
+            allow.read();
+        }
+        self.answer
+    }
+
+    /// If the lease was admitted at once, it is returned unless a caller reads that.
+    pub(super) fn unread(self, waiters: &Arc<Waiters<B>>, request: &ReserveRequest) -> Self {
+        if !self.is_new {
+            return self;
+        }
+        let request = Arc::new(request.clone());
+        let allow = UnreadAllow::new(waiters, &mut waiters.lock(), request);
+        Self { allow: Some(allow), ..self }
+    }
+}
+
+impl<B: HostedBackend> From<Answer> for Delivery<B> {
+    /// An answer that nobody else gets.
+    fn from(answer: Answer) -> Self {
+        Self { answer, is_new: false, allow: None }
+    }
+}
+
+impl<B: HostedBackend> From<Result<TurnAnswer, ReserveError>> for Delivery<B> {
+    /// An answer that nobody else gets.
+    fn from(answer: Result<TurnAnswer, ReserveError>) -> Self {
+        let is_new = answer.as_ref().is_ok_and(|answer| answer.is_new);
+        Self { answer: answer.map(|answer| answer.decision), is_new, allow: None }
+    }
+}
+
+impl<B: HostedBackend> Waiters<B> {
+    pub(super) fn set_unread(&self, state: &mut State<B>, lease: LeaseId, unread: Unread) {
+        if state.unread.insert(lease, unread).is_none() {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The answer to a lease is unread no more.
+    pub(super) fn read(&self, state: &mut State<B>, lease: LeaseId) {
+        if state.unread.remove(&lease).is_some() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 

@@ -185,13 +185,7 @@ fn reconcile(
 
 impl CompletePlan {
     const fn empty(lease: LeaseId) -> Self {
-        Self {
-            lease,
-            is_return: false,
-            first_hold: None,
-            steps: Vec::new(),
-            uncovered: Vec::new(),
-        }
+        Self { lease, is_return: false, first_hold: None, steps: Vec::new(), uncovered: Vec::new() }
     }
 
     /// `CAL-04`: the period has ended and the lease is open, so an excess is an overage without room.
