@@ -317,11 +317,13 @@ impl<B: HostedBackend> Waiter<B> {
 
     /// The last denial. If the backend has not answered since, its callers are told that instead.
     fn denial(&self) -> Denial {
-        let none = |unanswered: &Unanswered| Denial {
-            reason: DenialReason::NoRoom { keys: Vec::new() },
-            retry_after: unanswered.retry_after,
-        };
-        self.last.clone().unwrap_or_else(|unanswered| none(&unanswered))
+        match &self.last {
+            Ok(denial) => denial.clone(),
+            Err(Unanswered { retry_after, .. }) => {
+                let reason = DenialReason::NoRoom { keys: Vec::new() };
+                Denial { reason, retry_after: *retry_after }
+            }
+        }
     }
 
     /// Answers all callers.

@@ -96,14 +96,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         };
         match plan {
             ReservePlan::SendChain(requirements) => {
-                let item = match turn.may_return {
-                    true => chain::returnable(request.lease, &requirements),
-                    false => {
-                        let mut item = WorkItem::new();
-                        chain::push(&mut item, request.lease, &requirements);
-                        item
-                    }
-                };
+                let item = chain::first(request.lease, &requirements, turn.may_return);
                 let transfers: Vec<_> = transfers_of(&item).collect();
                 let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
                 let reply = ChainReply {
@@ -325,7 +318,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         reader: Reader,
     ) -> Result<TurnAnswer, ReserveError> {
         let lookup = self.look_up_lease(request.lease).await?;
-        let denied = || self.deny_again(&requirements[0]);
+        let denied = || Ok(self.deny_again(&requirements[0]));
         self.reply_from_lease(request, lookup, reader, denied).await.unwrap_or_else(|| {
             // Two leases would have to agree in 80 bits of a hash and in a millisecond.
             let lease = request.lease;
@@ -340,7 +333,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         lookup: LeaseLookup,
         reader: Reader,
-        denied: impl FnOnce() -> Decision,
+        denied: impl FnOnce() -> Result<Decision, ReserveError>,
     ) -> Option<Result<TurnAnswer, ReserveError>> {
         match lookup {
             LeaseLookup::Open(known) => Some(self.reply_from_open(request, *known, reader).await),
@@ -348,7 +341,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 self.cache.remove(request.lease);
                 Some(Err(ReserveError::LeaseEnded))
             }
-            LeaseLookup::Denied => Some(Ok(TurnAnswer::last(denied()))),
+            LeaseLookup::Denied => Some(denied().map(TurnAnswer::last)),
             LeaseLookup::Unknown => None,
         }
     }
@@ -387,7 +380,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         };
         let probed = chain::read_probe(&probed);
         let at = if let Some(Refusal::DeniedBefore { at }) = probed { at } else { 0 };
-        let denied = || self.deny_again(&requirements[at]);
+        let denied = || Ok(self.deny_again(&requirements[at]));
         let reply = self.reply_from_lease(request, lookup, Reader::Repeat, denied).await;
         match reply {
             Some(answer) => Some(answer),

@@ -35,10 +35,17 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[Resolved
     item.push_chain(reservations(&transfers, lease, requirements));
 }
 
-/// The chain of a lease that its server may return before its caller is told (`TB-17`).
-pub(super) fn returnable(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
+/// The chain of a lease, which its server `may_return` before its caller is told (`TB-17`).
+pub(super) fn first(
+    lease: LeaseId,
+    requirements: &[ResolvedRequirement],
+    may_return: bool,
+) -> WorkItem {
     let mut chain = WorkItem::new();
     push(&mut chain, lease, requirements);
+    if !may_return {
+        return chain;
+    }
     let reservations = chain.events().iter().map(|event| event.transfer);
     WorkItem::new().with_chain(
         reservations.map(|transfer| transfer.with_user_data(returnable_data(transfer.user_data))),
@@ -81,8 +88,7 @@ fn reservations<'a>(
 /// The chain of a lease that fails in any case, so that it reserves nothing: it tells whether there is
 /// room. Without room it burns the same ID as the lease's own chain.
 pub(super) fn trial(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
-    let mut chain = WorkItem::new();
-    push(&mut chain, lease, requirements);
+    let chain = first(lease, requirements, false);
     let events = chain.events().iter().map(|event| event.transfer);
     WorkItem::new().with_chain(events.chain([always_refused()]))
 }

@@ -19,7 +19,7 @@ use ratelimiter::{
 use super::chain::{self, Refusal};
 use super::{AT_ONCE, ChainReply, Reader, ReservePlan, transfers_of};
 use crate::ledger::{
-    AccountId, AccountRow, Ledger, LedgerError, TransferId, TransferStatus, WorkItem,
+    AccountId, AccountRow, Ledger, LedgerError, Transfer, TransferId, TransferStatus, WorkItem,
 };
 use crate::limiter::TigerBeetleLimiter;
 use crate::limiter::codes::{gate, reading, withdrawal};
@@ -35,13 +35,11 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(in crate::limiter) struct UnansweredAttempts(Mutex<HashSet<LeaseId>>);
 
-/// What creating a gate found.
+/// Who created a transfer of which a lease has one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Gate {
-    /// It was open: nothing is admitted any more.
-    Closed,
-    /// An attempt was admitted, or somebody gave up.
-    ClosedBefore,
+enum CreatedBy {
+    ThisCall,
+    Another,
 }
 
 impl UnansweredAttempts {
@@ -115,7 +113,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         refused: Result<TurnAnswer, ReserveError>,
     ) -> Result<TurnAnswer, ReserveError> {
-        if self.close_gate(request.lease).await? == Gate::Closed {
+        if self.close_gate(request.lease).await? == CreatedBy::ThisCall {
             return refused;
         }
         match self.look_up_lease(request.lease).await? {
@@ -167,16 +165,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if !self.unanswered_attempts.has(request.lease) {
             return self.try_again(request, number, turn).await;
         }
-        match self.look_up_lease(request.lease).await? {
-            LeaseLookup::Unknown => {}
-            LeaseLookup::Denied => {
-                let requirements = self.read_table().find(&request.requirements)?;
-                return Ok(TurnAnswer::last(self.deny_again(&requirements[0])));
-            }
-            LeaseLookup::Completed => return Err(ReserveError::LeaseEnded),
-            LeaseLookup::Open(known) => {
-                return self.reply_from_open(request, *known, Reader::Waiter).await;
-            }
+        let lookup = self.look_up_lease(request.lease).await?;
+        let denied = || Ok(self.deny_again(&self.read_table().find(&request.requirements)?[0]));
+        let known = self.reply_from_lease(request, lookup, Reader::Waiter, denied).await;
+        if let Some(answer) = known {
+            return answer;
         }
         match self.try_again(request, number, turn).await {
             // The earlier attempt may still arrive.
@@ -315,14 +308,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let lease = request.lease;
         let (gate, lookup) = try_join(self.close_gate(lease), self.look_up_lease(lease)).await?;
         let lookup = match (gate, lookup) {
-            (Gate::Closed, _) => LeaseLookup::Denied,
+            (CreatedBy::ThisCall, _) => LeaseLookup::Denied,
             // It was read before the gate was closed.
-            (Gate::ClosedBefore, LeaseLookup::Unknown) => self.look_up_lease(lease).await?,
-            (Gate::ClosedBefore, lookup) => lookup,
+            (CreatedBy::Another, LeaseLookup::Unknown) => self.look_up_lease(lease).await?,
+            (CreatedBy::Another, lookup) => lookup,
         };
-        let denied = || self.deny_again(&requirements[at]);
+        let denied = || Ok(self.deny_again(&requirements[at]));
         let reply = self.reply_from_lease(request, lookup, Reader::Repeat, denied).await;
-        reply.unwrap_or_else(|| Ok(TurnAnswer::last(denied())))
+        reply.unwrap_or_else(|| Ok(TurnAnswer::last(denied()?)))
     }
 
     /// Makes sure that the server that admitted a lease does not return it, since somebody else is told
@@ -331,33 +324,32 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if lease.claim == Claim::Kept {
             return Ok(true);
         }
-        let item = WorkItem::new().with(reading(lease.id));
-        let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-        let status = results[0].status;
-        if status == TransferStatus::Created {
-            return Ok(true);
-        }
-        if status.exists() {
+        match self.create_once(lease.id, reading(lease.id)).await? {
+            CreatedBy::ThisCall => Ok(true),
             // Another one keeps it, or its server has returned it.
-            return Ok(matches!(self.look_up_lease(lease.id).await?, LeaseLookup::Open(_)));
+            CreatedBy::Another => {
+                Ok(matches!(self.look_up_lease(lease.id).await?, LeaseLookup::Open(_)))
+            }
         }
-        tracing::error!(lease = %lease.id, ?status, "tigerbeetle refused a marker unexpectedly");
-        Err(unexpected_status("reserve", status))
     }
 
-    async fn close_gate(&self, lease: LeaseId) -> Result<Gate, Unanswered> {
+    /// From now on no attempt is admitted. One was, or somebody has given up, if another created the gate.
+    async fn close_gate(&self, lease: LeaseId) -> Result<CreatedBy, Unanswered> {
         self.create_marker_accounts().await?;
-        let item = WorkItem::new().with(gate(lease, self.gate_number));
+        self.create_once(lease, gate(lease, self.gate_number)).await
+    }
+
+    async fn create_once(&self, lease: LeaseId, one: Transfer) -> Result<CreatedBy, Unanswered> {
+        let item = WorkItem::new().with(one);
         let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-        let status = results[0].status;
-        if status == TransferStatus::Created {
-            return Ok(Gate::Closed);
+        match results[0].status {
+            TransferStatus::Created => Ok(CreatedBy::ThisCall),
+            status if status.exists() => Ok(CreatedBy::Another),
+            status => {
+                tracing::error!(%lease, ?status, "tigerbeetle refused a marker unexpectedly");
+                Err(unexpected_status("reserve", status))
+            }
         }
-        if status.exists() {
-            return Ok(Gate::ClosedBefore);
-        }
-        tracing::error!(%lease, ?status, "tigerbeetle refused a gate unexpectedly");
-        Err(unexpected_status("reserve", status))
     }
 
     /// Others wait for room of the limit `behind`, so nothing new is admitted.

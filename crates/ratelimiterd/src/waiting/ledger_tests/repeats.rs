@@ -97,13 +97,7 @@ async fn wait_04_tb_17_a_batch_that_goes_away_returns_what_it_got_and_nobody_els
         let cluster = Cluster::new();
         let second = cluster.server(&[("slots", 1), ("free", 1)]).await;
         cluster.take(&second, "slots", 1).await;
-        // The clock of the server is ahead of the cluster's.
-        let started_at = cluster.clock.now().after(Duration::from_millis(skew_ms));
-        let ahead = Cluster {
-            ledger: Arc::clone(&cluster.ledger),
-            clock: Arc::new(TokioClock::starting_at(started_at)),
-            leases: AtomicU64::new(1_000),
-        };
+        let ahead = cluster.with_clock_ahead_by(Duration::from_millis(skew_ms));
         let first = ahead.server(&[("slots", 1), ("free", 1)]).await;
         let batch = [
             ahead.request(&[("free", 1)], None),
