@@ -101,7 +101,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     pub fn new(ledger: L, options: LimiterOptions) -> Self {
         let mut random = fastrand::Rng::with_seed(options.seed);
         let probe_number = random.u128(..);
-        let gate_number = NonZeroU64::new(random.u64(1..)).expect("it is at least 1");
+        let gate_number = NonZeroU64::new(random.u64(..)).unwrap_or(NonZeroU64::MIN);
         Self {
             ledger,
             table: RwLock::default(),

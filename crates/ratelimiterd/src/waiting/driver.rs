@@ -248,12 +248,13 @@ impl<B: HostedBackend> Waiters<B> {
         let mut guard = self.lock();
         let state = &mut *guard;
         state.look_unanswered = None;
-        state.waiter(id).last = Ok(denial.clone());
+        let keys = denial.keys().to_vec();
+        state.waiter(id).last = Ok(denial);
         if let Some(waiter) = self.end_callers(state, id, now) {
             let is_ended = self.backend.is_shared() || !waiter.callers.is_empty();
             return is_ended.then(|| self.end(Leaving { waiter, give_ups: 0 }));
         }
-        state.admission.denied(now, id, denial.keys(), ask_again_after);
+        state.admission.denied(now, id, &keys, ask_again_after);
         None
     }
 

@@ -342,14 +342,15 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn create_once(&self, lease: LeaseId, one: Transfer) -> Result<CreatedBy, Unanswered> {
         let item = WorkItem::new().with(one);
         let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-        match results[0].status {
-            TransferStatus::Created => Ok(CreatedBy::ThisCall),
-            status if status.exists() => Ok(CreatedBy::Another),
-            status => {
-                tracing::error!(%lease, ?status, "tigerbeetle refused a marker unexpectedly");
-                Err(unexpected_status("reserve", status))
-            }
+        let status = results[0].status;
+        if status == TransferStatus::Created {
+            return Ok(CreatedBy::ThisCall);
         }
+        if status.exists() {
+            return Ok(CreatedBy::Another);
+        }
+        tracing::error!(%lease, ?status, "tigerbeetle refused a marker unexpectedly");
+        Err(unexpected_status("reserve", status))
     }
 
     /// Others wait for room of the limit `behind`, so nothing new is admitted.

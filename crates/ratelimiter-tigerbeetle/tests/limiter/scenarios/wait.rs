@@ -250,7 +250,7 @@ pub async fn tb_17_whoever_comes_behind_others_is_denied_and_a_known_lease_is_no
         assert_eq!(again, decision);
         for _ in 0..2 {
             let denied = last(at.reserve_in_turn(&on.to_reserve(fresh, &needs), turn).await);
-            assert_eq!(denied.denial().unwrap().keys(), [key.clone()]);
+            assert_eq!(denied.denial().unwrap().keys(), std::slice::from_ref(&key));
         }
     }
     assert!(!on.reserve(&second, fresh, needs).await.unwrap().is_allowed(), "RES-05");
