@@ -74,6 +74,12 @@ async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationTok
     }
 }
 
+/// The answer of the backend; none if it panicked.
+async fn caught<T, E: From<Unanswered>>(asked: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let answer = AssertUnwindSafe(asked).catch_unwind().await;
+    answer.unwrap_or_else(|_| Err(interrupted().into()))
+}
+
 impl<B: HostedBackend> Waiters<B> {
     /// The next thing to ask the backend: for a waiter that has left, whose time is over or whose turn has come, or whether the limits
     /// that hold waiters up have room.
@@ -113,10 +119,7 @@ impl<B: HostedBackend> Waiters<B> {
         state.is_looking = true;
         state.look_at = now.after(every);
         let (backend, scarce) = (Arc::clone(&self.backend), state.admission.scarce());
-        Some(Box::pin(async move {
-            let looked = AssertUnwindSafe(backend.limits_with_room(&scarce)).catch_unwind().await;
-            Done::Looked(looked.unwrap_or_else(|_| Err(interrupted())))
-        }))
+        Some(Box::pin(async move { Done::Looked(caught(backend.limits_with_room(&scarce)).await) }))
     }
 
     /// When to look again if nothing happens before.
@@ -158,8 +161,7 @@ impl<B: HostedBackend> Waiters<B> {
         let backend = Arc::clone(&self.backend);
         Box::pin(async move {
             let turn = Turn { behind: None, attempt: Some(attempt), may_return: true };
-            let asked = AssertUnwindSafe(backend.reserve_in_turn(&request, turn)).catch_unwind();
-            Done::Asked(id, asked.await.unwrap_or_else(|_| Err(interrupted().into())))
+            Done::Asked(id, caught(backend.reserve_in_turn(&request, turn)).await)
         })
     }
 
@@ -169,8 +171,8 @@ impl<B: HostedBackend> Waiters<B> {
         Box::pin(async move {
             let waiter = &leaving.waiter;
             let answer = match waiters.backend.is_shared() {
-                true => waiters.backend.give_up(&waiter.request, waiter.denial()).await,
-                false => waiters.reserve_at_once(&waiter.request, true).await,
+                true => caught(waiters.backend.give_up(&waiter.request, waiter.denial())).await,
+                false => caught(waiters.reserve_at_once(&waiter.request, true)).await,
             };
             Done::Ended(Box::new(leaving), answer)
         })

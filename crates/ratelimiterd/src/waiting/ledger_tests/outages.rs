@@ -93,31 +93,55 @@ async fn wait_01_tb_17_a_refusal_closes_the_gate_behind_an_attempt_without_an_an
     }
 }
 
-/// WAIT-01, TB-10, TB-17: the time of two callers is over while the cluster does not answer. Each is told
-/// so by the time that one request may take, and is not denied for what was the case before.
+/// WAIT-01, TB-10, TB-17: the time of two callers is over while the cluster does not answer, or only reads.
+/// Each is told so by the time that one request may take, and is not denied for what was the case before.
 #[tokio::test(start_paused = true)]
 async fn wait_01_tb_17_whose_time_is_over_in_an_outage_is_told_so() {
+    for lost in [Lost::All, Lost::LateWrite] {
+        for wait_ms in (3_000..6_000).step_by(100) {
+            end_two_waits(lost, Duration::from_millis(wait_ms)).await;
+        }
+    }
+}
+
+async fn end_two_waits(lost: Lost, shorter: Duration) {
     let cluster = Cluster::new();
     let (first, second) =
         (cluster.server(&[("slots", 1)]).await, cluster.server(&[("slots", 1)]).await);
     let held = cluster.take(&second, "slots", 1).await;
-    let long = cluster.request(&[("slots", 1)], Some(6 * SECOND));
-    let short = ReserveRequest { wait: Some(Wait::new(3 * SECOND, "").unwrap()), ..long.clone() };
+    let longer = shorter + 3 * SECOND;
+    let long = cluster.request(&[("slots", 1)], Some(longer));
+    let short = ReserveRequest { wait: Some(Wait::new(shorter, "").unwrap()), ..long.clone() };
     let started_at = cluster.clock.now();
     let (long, short) = (first.ask(&long), first.ask(&short));
     pass(20 * ROUND_TRIP).await;
     let completed = cluster.begin_to_complete(&second, held).await;
-    cluster.lose(Lost::All);
+    cluster.lose(lost);
     completed.await.unwrap();
-    for (asked, wait) in [(short, 3 * SECOND), (long, 6 * SECOND)] {
+    for (asked, wait) in [(short, shorter), (long, longer)] {
         let answer = asked.await.unwrap();
-        assert!(matches!(answer, Err(ReserveError::Unanswered(_))), "{answer:?}");
+        assert!(matches!(answer, Err(ReserveError::Unanswered(_))), "{wait:?}: {answer:?}");
         let waited = cluster.clock.now().since(started_at);
-        assert!(waited >= wait && waited <= wait + NO_ANSWER_AFTER + 5 * ROUND_TRIP, "{waited:?}");
+        let waited_max = wait + NO_ANSWER_AFTER + 5 * ROUND_TRIP;
+        assert!(waited >= wait && waited <= waited_max, "{wait:?}: {waited:?}");
     }
+    cluster.heal().await;
+    pass(30 * SECOND).await;
+    assert_eq!(first.used("slots").await, 0, "{shorter:?}");
+}
+
+/// WAIT-04, TB-17: the driver panics while an attempt has no answer.
+#[tokio::test(start_paused = true)]
+async fn wait_04_tb_17_a_driver_that_panicked_leaves_no_lease_behind() {
+    let (cluster, server, asked) = lost_attempt(Lost::Writes, 60 * SECOND).await;
+    // The driver panics when it gets the answer for a waiter that it does not know.
+    server.waiting.waiters.abandon_all();
+    assert_eq!(asked.await.unwrap(), Err(interrupted().into()));
+    assert_eq!(server.used("slots").await, 1, "it was admitted for nobody");
     cluster.lose(Lost::None);
     pass(30 * SECOND).await;
-    assert_eq!(first.used("slots").await, 0);
+    assert_eq!(server.used("slots").await, 0);
+    assert!(!server.waiting.waiters.any());
 }
 
 /// WAIT-01: the time counts from the request, however long its first attempt takes.
