@@ -28,7 +28,7 @@ mod unanswered;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::num::{NonZeroU64, NonZeroU128};
+use std::num::NonZeroU128;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -88,9 +88,8 @@ pub struct TigerBeetleLimiter<L> {
     probe: Mutex<ExpiryProbe>,
     /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
     expiry_lag_ms: AtomicU64,
-    probe_number: u128,
-    /// The number of this server in the gates that it creates.
-    gate_number: NonZeroU64,
+    /// Tells this server's probes and gates from those of others.
+    number: u128,
     /// The accounts of gates and markers exist.
     has_marker_accounts: AtomicBool,
     counters: Counters,
@@ -100,8 +99,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// A limiter without limits.
     pub fn new(ledger: L, options: LimiterOptions) -> Self {
         let mut random = fastrand::Rng::with_seed(options.seed);
-        let probe_number = random.u128(..);
-        let gate_number = NonZeroU64::new(random.u64(..)).unwrap_or(NonZeroU64::MIN);
+        let number = random.u128(..);
         Self {
             ledger,
             table: RwLock::default(),
@@ -122,8 +120,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
-            probe_number,
-            gate_number,
+            number,
             has_marker_accounts: AtomicBool::new(false),
             counters: Counters::default(),
             options,

@@ -2,7 +2,7 @@
 //!
 //! They are on disk in every cluster, so they never change.
 
-use std::num::{NonZeroU16, NonZeroU64, NonZeroU128};
+use std::num::{NonZeroU16, NonZeroU128};
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{LeaseId, LimitKind};
@@ -93,8 +93,8 @@ pub(super) fn marker(id: TransferId) -> Transfer {
 }
 
 /// The gate of a lease, created by the server with this number (`TB-17`).
-pub(super) fn gate(lease: LeaseId, server: NonZeroU64) -> Transfer {
-    let user_data = UserData { data_64: server.get(), ..user_data(lease, None) };
+pub(super) fn gate(lease: LeaseId, server: u64) -> Transfer {
+    let user_data = UserData { data_64: server, ..user_data(lease, None) };
     deciding(ids::gate(lease)).with_user_data(user_data)
 }
 

@@ -1,7 +1,5 @@
 //! A lease, from its reserve or from its transfers.
 
-use std::num::NonZeroU64;
-
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Decision, JobId, LeaseId, LimitKey, REQUIREMENTS_MAX, Requirement, Requirements, ReserveError,
@@ -43,7 +41,7 @@ pub(super) enum Claim {
     Kept,
     /// By the server that admitted it, until somebody else creates the lease's transfer
     /// `xfer:read:<lease>`. The gate has the number of that server; a first attempt has no gate.
-    Returnable { by: Option<NonZeroU64> },
+    Returnable { by: Option<u64> },
 }
 
 /// A reservation or hold at one limit.
@@ -148,7 +146,7 @@ impl Claim {
             return Self::Kept;
         }
         match gates.next() {
-            Some(gate) => Self::Returnable { by: NonZeroU64::new(gate.user_data.data_64) },
+            Some(gate) => Self::Returnable { by: Some(gate.user_data.data_64) },
             None if rows.iter().any(|row| may_return(row.user_data)) => {
                 Self::Returnable { by: None }
             }

@@ -353,7 +353,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         reader: Reader,
     ) -> Result<TurnAnswer, ReserveError> {
         let decision = known.replay(&request.requirements, self.cluster_now())?;
-        let own = Claim::Returnable { by: Some(self.gate_number) };
+        let own = Claim::Returnable { by: Some(self.gate_number()) };
         let is_new = reader == Reader::Waiter && known.claim == own;
         if !is_new && !self.keep(&known).await? {
             self.cache.remove(request.lease);

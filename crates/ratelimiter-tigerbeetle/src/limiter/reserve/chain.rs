@@ -1,6 +1,6 @@
 //! A lease as one chain of pending transfers.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 
 use ratelimiter::{LeaseId, LimitKind};
 
@@ -54,7 +54,7 @@ pub(super) fn first(
 
 /// The chain of an attempt that is not the first: the gate, then the reservations (`TB-17`).
 pub(super) fn attempt(
-    server: NonZeroU64,
+    server: u64,
     number: NonZeroU32,
     lease: LeaseId,
     requirements: &[ResolvedRequirement],

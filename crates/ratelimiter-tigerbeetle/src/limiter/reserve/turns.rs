@@ -245,7 +245,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         requirements: &[ResolvedRequirement],
     ) -> Result<TurnAnswer, ReserveError> {
         let lease = request.lease;
-        let item = chain::attempt(self.gate_number, number, lease, requirements);
+        let item = chain::attempt(self.gate_number(), number, lease, requirements);
         let transfers: Vec<_> = transfers_of(&item).skip(1).collect();
         let is_first_unanswered = self.unanswered_attempts.add(lease);
         let results = self.ledger.create_transfers(item).await;
@@ -336,7 +336,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// From now on no attempt is admitted. One was, or somebody has given up, if another created the gate.
     async fn close_gate(&self, lease: LeaseId) -> Result<CreatedBy, Unanswered> {
         self.create_marker_accounts().await?;
-        self.create_once(lease, gate(lease, self.gate_number)).await
+        self.create_once(lease, gate(lease, self.gate_number())).await
+    }
+
+    /// The number of this server in the gates that it creates.
+    pub(super) fn gate_number(&self) -> u64 {
+        u64::try_from(self.number >> 64).expect("64 bits")
     }
 
     async fn create_once(&self, lease: LeaseId, one: Transfer) -> Result<CreatedBy, Unanswered> {
