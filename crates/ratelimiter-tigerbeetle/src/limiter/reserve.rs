@@ -104,12 +104,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     transfers: &transfers,
                     results: &results,
                 };
-                self.interpret_reply(request, &requirements, reply).await
+                let answer = self.interpret_reply(request, &requirements, reply).await;
+                self.unless_denied_before(request, turn, answer).await
             }
             ReservePlan::Replay(requirements) => {
                 self.replay(request, &requirements, Reader::Repeat).await
             }
-            ReservePlan::Answered(answer) => answer,
+            ReservePlan::Answered(answer) => self.unless_denied_before(request, turn, answer).await,
             ReservePlan::BeginPeriods(_) | ReservePlan::MakeInstances(_) => {
                 unreachable!("they have begun, and were made")
             }
@@ -117,7 +118,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 let is_burned = turns::burns(&otherwise, turn);
                 let probe = match is_burned {
                     true => chain::burn(request.lease, &requirements),
-                    false => chain::probe(request.lease, &requirements),
+                    false => chain::probe(request.lease, chain::keys(&requirements)),
                 };
                 let existing = self.find_existing_lease(request, &requirements, probe).await;
                 existing.unwrap_or_else(|| {

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use ratelimiter::{LeaseId, LimitKind};
+use ratelimiter::{LeaseId, LimitKey, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
@@ -102,21 +102,21 @@ pub(super) fn read_trial(results: &[TransferResult]) -> Option<Refusal> {
     }
 }
 
-/// Checks whether the IDs of a lease's chain are taken or burned, with one event per requirement,
-/// and changes nothing.
-pub(super) fn probe(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
+/// Checks whether the IDs of a lease's first chain are taken or burned, with one event per key, and
+/// changes nothing.
+pub(super) fn probe<'a>(lease: LeaseId, keys: impl Iterator<Item = &'a LimitKey>) -> WorkItem {
     let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
-    let mut item = WorkItem::new();
-    for requirement in requirements {
-        item.push(id_probe(transfers.on(requirement.limit.key())));
-    }
-    item
+    keys.map(|key| id_probe(transfers.on(key))).fold(WorkItem::new(), WorkItem::with)
+}
+
+pub(super) fn keys(requirements: &[ResolvedRequirement]) -> impl Iterator<Item = &LimitKey> {
+    requirements.iter().map(|requirement| requirement.limit.key())
 }
 
 /// As a probe, and burns the first ID: the lease's first chain is never admitted from then on. The
 /// transfer that it voids is never created.
 pub(super) fn burn(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
-    let probe = probe(lease, requirements);
+    let probe = probe(lease, keys(requirements));
     let mut probes = probe.events().iter().map(|event| event.transfer);
     let first = probes.next().expect("a reserve has at least one requirement");
     let mut item = WorkItem::new().with(Transfer::void(first.id, ids::never_created(lease)));

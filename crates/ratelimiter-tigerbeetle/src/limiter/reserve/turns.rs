@@ -93,7 +93,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         denial: Denial,
     ) -> Result<TurnAnswer, ReserveError> {
         let denied = Ok(TurnAnswer::last(Decision::Denied(denial)));
-        let answer = self.refuse_for_good(request, denied).await;
+        let answer = self.refuse_for_good(request, Reader::Waiter, denied).await;
         if !matches!(answer, Err(ReserveError::Unanswered(_))) {
             self.unanswered_attempts.forget(request.lease);
         }
@@ -111,6 +111,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn refuse_for_good(
         &self,
         request: &ReserveRequest,
+        reader: Reader,
         refused: Result<TurnAnswer, ReserveError>,
     ) -> Result<TurnAnswer, ReserveError> {
         if self.close_gate(request.lease).await? == CreatedBy::ThisCall {
@@ -119,7 +120,34 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         match self.look_up_lease(request.lease).await? {
             LeaseLookup::Denied | LeaseLookup::Unknown => refused,
             LeaseLookup::Completed => Err(ReserveError::LeaseEnded),
-            LeaseLookup::Open(known) => self.reply_from_open(request, *known, Reader::Waiter).await,
+            LeaseLookup::Open(known) => self.reply_from_open(request, *known, reader).await,
+        }
+    }
+
+    /// The answer to a first chain, unless the lease may wait by it and was denied before. The ledger
+    /// reports one refusal of a chain: a limit without room hides the burned ID of a later one (`RES-05`).
+    pub(super) async fn unless_denied_before(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+        answer: Result<TurnAnswer, ReserveError>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let Ok(TurnAnswer { decision, ask_again_after: Some(_), .. }) = &answer else {
+            return answer;
+        };
+        let refused_by = decision.denial().map(Denial::keys).unwrap_or_default();
+        let keys = request.requirements.iter().map(|need| &need.key);
+        let others = chain::probe(request.lease, keys.filter(|key| !refused_by.contains(key)));
+        if turn.attempt.is_none() || others.events().is_empty() {
+            return answer;
+        }
+        let probed = self.ledger.create_transfers(others).await.map_err(unanswered)?;
+        match chain::read_probe(&probed) {
+            Some(Refusal::DeniedBefore { .. }) => {
+                let denied = Ok(TurnAnswer::last(decision.clone()));
+                self.refuse_for_good(request, Reader::Repeat, denied).await
+            }
+            Some(_) | None => answer,
         }
     }
 
@@ -178,7 +206,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             }
             Ok(allowed) if allowed.decision.is_allowed() => Ok(allowed),
             Err(ReserveError::Unanswered(unanswered)) => Err(unanswered.into()),
-            refused => self.refuse_for_good(request, refused).await,
+            refused => self.refuse_for_good(request, Reader::Waiter, refused).await,
         }
     }
 

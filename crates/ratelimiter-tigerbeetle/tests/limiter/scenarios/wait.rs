@@ -134,6 +134,29 @@ pub async fn tb_17_giving_up_too_late_returns_the_allow<L: Ledger + Clone>(on: T
     }
 }
 
+/// TB-17, RES-05: the limit that denied it has room now, and another one, which comes first in its chain,
+/// has none.
+pub async fn tb_17_a_lease_that_was_denied_for_another_limit_does_not_wait<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    first.define(on.concurrency("tokens", 60, 1)).await.unwrap();
+    let tokens = on.lease();
+    assert!(on.reserve(&first, tokens, [("tokens", 1)]).await.unwrap().is_allowed());
+    let (lease, needs) = (on.lease(), [("slots", 1), ("tokens", 1)]);
+    first.define(on.concurrency("slots", 60, 1)).await.unwrap();
+    assert!(!on.reserve(&first, lease, needs).await.unwrap().is_allowed());
+    on.complete(&first, tokens, []).await.unwrap();
+    let slots = full_slot(&on, &first).await;
+    let decision = last(ask(&on, &first, lease, &needs, 0).await);
+    assert_eq!(decision.denial().unwrap().keys(), [on.key("slots")]);
+    on.complete(&first, slots, []).await.unwrap();
+    for attempt in [0, 1] {
+        assert!(!last(ask(&on, &first, lease, &needs, attempt).await).is_allowed());
+    }
+    assert_eq!((on.used(&first, "slots").await, on.used(&first, "tokens").await), (0, 0));
+}
+
 /// TB-17, RES-05: a repeat at another server denies the lease that waits.
 pub async fn tb_17_a_repeat_elsewhere_ends_a_wait<L: Ledger + Clone>(on: TestContext<L>) {
     let first = on.limiter();

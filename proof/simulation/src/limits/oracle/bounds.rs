@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-use super::{AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, Oracle, RequirementSet};
+use super::{
+    AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, OperationFacts, Oracle,
+    RequirementSet,
+};
 use crate::limits::plan::SetupKind;
 
 /// Units of one limit: those of one lease, or summed over all.
@@ -103,7 +106,10 @@ impl Oracle {
         let is_concurrency = self.limits[limit].setup.is_concurrency();
         let is_over = |began_at| self.ends_at(lease, limit, began_at) < now;
         let Some(reserved_at) = variant.allowed else {
-            let comes = variant.operations.iter().any(|operation| self.is_worked_on(*operation));
+            let comes = variant
+                .operations
+                .iter()
+                .any(|operation| self.is_worked_on(*operation) || self.may_wait_on(*operation));
             let is_there = variant.touched_at.is_some_and(|touched_at| !is_over(touched_at));
             return if comes || is_there { lease.most(limit, reserved) } else { 0 };
         };
@@ -151,6 +157,12 @@ impl Oracle {
                 periods.as_ref().expect("a calendar limit has periods").expiry(began_at)
             }
         }
+    }
+
+    /// On a ledger a server asks for a request that waits, and goes on until it has given up, whatever its client knows.
+    pub(super) fn may_wait_on(&self, operation: crate::executor::Operation) -> bool {
+        let waits = |facts: &OperationFacts| facts.wait.is_some_and(|wait| wait.at_most_ms > 0);
+        !self.allowed_lag.waits_at_once && self.operations.get(&operation).is_some_and(waits)
     }
 
     fn is_worked_on(&self, operation: crate::executor::Operation) -> bool {

@@ -33,6 +33,10 @@ impl Oracle {
         if epoch != self.epoch {
             return Ok(());
         }
+        // Another request of the lease may still wait.
+        let mut others = self.leases[&lease].sent_by(operation).operations.iter();
+        let is_denied_for_now = is_denied_for_now
+            || others.any(|other| *other != operation && self.may_wait_on(*other));
         match told {
             None | Some(Err(ReserveError::Unanswered(_) | ReserveError::Refused(_))) => Ok(()),
             Some(Ok(Decision::Allowed { reserved_at, shadow_denied })) => {
