@@ -105,12 +105,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     results: &results,
                 };
                 let answer = self.interpret_reply(request, &requirements, reply).await;
-                self.unless_denied_before(request, turn, answer).await
+                self.burn_others(request, &requirements, turn, answer).await
             }
             ReservePlan::Replay(requirements) => {
                 self.replay(request, &requirements, Reader::Repeat).await
             }
-            ReservePlan::Answered(answer) => self.unless_denied_before(request, turn, answer).await,
+            ReservePlan::Answered(answer) => answer,
             ReservePlan::BeginPeriods(_) | ReservePlan::MakeInstances(_) => {
                 unreachable!("they have begun, and were made")
             }
@@ -118,7 +118,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 let is_burned = turns::burns(&otherwise, turn);
                 let probe = match is_burned {
                     true => chain::burn(request.lease, &requirements),
-                    false => chain::probe(request.lease, chain::keys(&requirements)),
+                    false => chain::probe(request.lease, &requirements),
                 };
                 let existing = self.find_existing_lease(request, &requirements, probe).await;
                 existing.unwrap_or_else(|| {
@@ -188,7 +188,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 let at = requirements.iter().position(is_it).expect("it is one of them");
                 Some(self.deny_for_good(request, requirements, at).await)
             }
-            Some(refusal) => Some(self.refuse(refusal, request, &ready).await),
+            Some(refusal) => {
+                let answer = self.refuse(refusal, request, &ready).await;
+                Some(self.burn_others(request, requirements, turn, answer).await)
+            }
         })
     }
 
@@ -353,9 +356,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         known: Lease,
         reader: Reader,
     ) -> Result<TurnAnswer, ReserveError> {
-        let decision = known.replay(&request.requirements, self.cluster_now())?;
         let own = Claim::Returnable { by: Some(self.gate_number()) };
         let is_new = reader == Reader::Waiter && known.claim == own;
+        let decision = match known.replay(&request.requirements, self.cluster_now()) {
+            // It was admitted without an answer, and a part has expired: nobody holds the others.
+            Err(ReserveError::LeaseEnded) if is_new => {
+                self.return_lease(request.lease).await?;
+                return Err(ReserveError::LeaseEnded);
+            }
+            decision => decision?,
+        };
         if !is_new && !self.keep(&known).await? {
             self.cache.remove(request.lease);
             return Err(ReserveError::LeaseEnded);

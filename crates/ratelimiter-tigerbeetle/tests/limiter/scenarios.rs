@@ -77,6 +77,8 @@ macro_rules! all {
             wait::tb_17_giving_up_denies_a_lease_for_good,
             wait::tb_17_giving_up_too_late_returns_the_allow,
             wait::tb_17_a_lease_that_was_denied_for_another_limit_does_not_wait,
+            wait::tb_17_a_repeat_of_an_admitted_lease_is_told_the_same,
+            wait::tb_17_a_lease_that_is_denied_elsewhere_is_not_admitted,
             wait::tb_17_a_repeat_elsewhere_ends_a_wait,
             wait::tb_17_two_servers_that_wait_for_one_lease_admit_it_once,
             wait::tb_17_a_pause_and_a_decrease_are_waited_for,

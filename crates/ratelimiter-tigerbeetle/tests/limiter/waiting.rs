@@ -62,9 +62,9 @@ fn tb_17_a_first_attempt_is_the_ordinary_chain() {
             assert_eq!(answer.is_allowed(), turn.unwrap().decision.is_allowed());
             let calls = on.ledger.take_calls();
             let sent = items(calls.clone());
-            // Whoever begins to wait must not have been denied before.
-            let probes = usize::from(!answer.is_allowed());
-            assert_eq!((calls.len(), sent.len()), (2 + probes, 2 + probes), "{calls:?}");
+            // Whoever begins to wait burns the other IDs.
+            let burns = usize::from(!answer.is_allowed());
+            assert_eq!((calls.len(), sent.len()), (2 + burns, 2 + burns), "{calls:?}");
             for (item, lease) in sent.iter().zip([plain, waits]) {
                 let ids: Vec<TransferId> =
                     item.events().iter().map(|event| event.transfer.id).collect();

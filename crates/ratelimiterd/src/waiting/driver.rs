@@ -75,7 +75,9 @@ async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationTok
 }
 
 /// The answer of the backend; none if it panicked.
-async fn caught<T, E: From<Unanswered>>(asked: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+pub(super) async fn caught<T, E: From<Unanswered>>(
+    asked: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     let answer = AssertUnwindSafe(asked).catch_unwind().await;
     answer.unwrap_or_else(|_| Err(interrupted().into()))
 }
@@ -202,6 +204,7 @@ impl<B: HostedBackend> Waiters<B> {
                         state.look_unanswered = None;
                         state.admission.released(&with_room);
                     }
+                    Err(_) if state.by_lease.is_empty() => {}
                     // The next look may have an answer.
                     Err(unanswered) => state.look_unanswered = Some(unanswered),
                 }

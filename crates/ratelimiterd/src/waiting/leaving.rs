@@ -64,8 +64,8 @@ impl<B: HostedBackend> Waiters<B> {
             let leaving = Unread::Leaving(Arc::clone(&waiter.request));
             self.set_unread(state, waiter.request.lease, leaving);
         }
-        self.forget(state, &waiter);
         let denied = state.denied(&waiter);
+        self.forget(state, &waiter);
         if denied.is_err() {
             // The backend may take as long again.
             std::mem::take(&mut waiter.callers)
@@ -87,6 +87,10 @@ impl<B: HostedBackend> Waiters<B> {
             state.deadlines.remove(&(caller.deadline, id, caller.number));
         }
         self.count.fetch_sub(1, Ordering::SeqCst);
+        if state.by_lease.is_empty() {
+            // Who comes later was not there.
+            state.look_unanswered = None;
+        }
     }
 
     /// Forgets all waiters, whose callers get no answer. The server gives up for them.
@@ -102,6 +106,7 @@ impl<B: HostedBackend> Waiters<B> {
         state.deadlines.clear();
         state.leaving.clear();
         state.is_looking = false;
+        state.look_unanswered = None;
         if self.backend.is_shared() {
             for request in left {
                 state.unread.insert(request.lease, Unread::Leaving(Arc::clone(&request)));

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use ratelimiter::admission::{TurnAnswer, no_answer_pause};
 use ratelimiter::{CompleteError, LeaseId, ReserveError, ReserveRequest, Unanswered};
 
+use super::driver::caught;
 use super::{Answer, State, Waiters};
 use crate::hosted::HostedBackend;
 
@@ -131,7 +132,7 @@ impl<B: HostedBackend> Drop for UnreadAllow<B> {
 async fn undo<B: HostedBackend>(waiters: Arc<Waiters<B>>, request: Arc<ReserveRequest>) {
     let mut tries = 1;
     let returned = loop {
-        match waiters.backend.return_lease(&request).await {
+        match caught(waiters.backend.return_lease(&request)).await {
             Err(CompleteError::Unanswered(Unanswered { retry_after, .. })) if tries < TRIES_MAX => {
                 waiters.runtime.sleep(no_answer_pause(tries, retry_after, 0.0)).await;
                 tries += 1;

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use ratelimiter::{LeaseId, LimitKey, LimitKind};
+use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
-use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
+use crate::ledger::{Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::cluster_time::{always_refused, id_probe};
 use crate::limiter::codes::{
     ReservationKind, TransferCode, gate, period_data, returnable_data, user_data,
@@ -102,26 +102,27 @@ pub(super) fn read_trial(results: &[TransferResult]) -> Option<Refusal> {
     }
 }
 
-/// Checks whether the IDs of a lease's first chain are taken or burned, with one event per key, and
-/// changes nothing.
-pub(super) fn probe<'a>(lease: LeaseId, keys: impl Iterator<Item = &'a LimitKey>) -> WorkItem {
-    let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
-    keys.map(|key| id_probe(transfers.on(key))).fold(WorkItem::new(), WorkItem::with)
+/// Checks whether the IDs of a lease's first chain are taken or burned, with one event per
+/// requirement, and changes nothing.
+pub(super) fn probe(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
+    let ids = reserve_ids(lease, requirements);
+    ids.map(id_probe).fold(WorkItem::new(), WorkItem::with)
 }
 
-pub(super) fn keys(requirements: &[ResolvedRequirement]) -> impl Iterator<Item = &LimitKey> {
-    requirements.iter().map(|requirement| requirement.limit.key())
-}
-
-/// As a probe, and burns the first ID: the lease's first chain is never admitted from then on. The
-/// transfer that it voids is never created.
+/// As a probe, and burns these IDs: the lease's first chain is never admitted from then on. The
+/// transfer that each voids is never created.
 pub(super) fn burn(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
-    let probe = probe(lease, keys(requirements));
-    let mut probes = probe.events().iter().map(|event| event.transfer);
-    let first = probes.next().expect("a reserve has at least one requirement");
-    let mut item = WorkItem::new().with(Transfer::void(first.id, ids::never_created(lease)));
-    probes.for_each(|probe| item.push(probe));
-    item
+    let none = ids::never_created(lease);
+    let ids = reserve_ids(lease, requirements);
+    ids.map(|id| Transfer::void(id, none)).fold(WorkItem::new(), WorkItem::with)
+}
+
+fn reserve_ids(
+    lease: LeaseId,
+    requirements: &[ResolvedRequirement],
+) -> impl Iterator<Item = TransferId> {
+    let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
+    requirements.iter().map(move |requirement| transfers.on(requirement.limit.key()))
 }
 
 /// Interprets the reply to a probe or burn; `None` if this lease was neither allowed nor denied

@@ -1,8 +1,8 @@
 //! Reserves that wait for room (`TB-17`).
 //!
-//! A refused chain burns its IDs, so each attempt has its own. The first one is the ordinary chain. No
-//! caller waits before that chain can never be admitted any more: one of its IDs is burned. Every other
-//! attempt begins with the *gate* of the lease, one transfer that all attempts at all servers share, so
+//! A refused chain burns an ID, so each attempt has its own. The first one is the ordinary chain. No
+//! caller waits before all IDs of that chain are burned: it can never be admitted any more, and whoever
+//! repeats it learns that the gate decides. Every other attempt begins with the *gate* of the lease, one transfer that all attempts at all servers share, so
 //! that one of them is admitted at most. Giving up creates the gate alone: then none is.
 
 use std::collections::{HashMap, HashSet};
@@ -31,7 +31,8 @@ use crate::lock::lock;
 /// How often a server looks for room that others have freed.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The leases of which an attempt, not the first, has no answer. At most as many as wait.
+/// The leases of which an attempt, not the first, has no answer. At most as many as wait, and those for which
+/// a server has given up in vain for as long as it tries.
 #[derive(Debug, Default)]
 pub(in crate::limiter) struct UnansweredAttempts(Mutex<HashSet<LeaseId>>);
 
@@ -93,7 +94,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         denial: Denial,
     ) -> Result<TurnAnswer, ReserveError> {
         let denied = Ok(TurnAnswer::last(Decision::Denied(denial)));
-        let answer = self.refuse_for_good(request, Reader::Waiter, denied).await;
+        let answer = self.refuse_for_good(request, denied).await;
         if !matches!(answer, Err(ReserveError::Unanswered(_))) {
             self.unanswered_attempts.forget(request.lease);
         }
@@ -111,7 +112,6 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn refuse_for_good(
         &self,
         request: &ReserveRequest,
-        reader: Reader,
         refused: Result<TurnAnswer, ReserveError>,
     ) -> Result<TurnAnswer, ReserveError> {
         if self.close_gate(request.lease).await? == CreatedBy::ThisCall {
@@ -120,34 +120,34 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         match self.look_up_lease(request.lease).await? {
             LeaseLookup::Denied | LeaseLookup::Unknown => refused,
             LeaseLookup::Completed => Err(ReserveError::LeaseEnded),
-            LeaseLookup::Open(known) => self.reply_from_open(request, *known, reader).await,
+            LeaseLookup::Open(known) => self.reply_from_open(request, *known, Reader::Waiter).await,
         }
     }
 
-    /// The answer to a first chain, unless the lease may wait by it and was denied before. The ledger
-    /// reports one refusal of a chain: a limit without room hides the burned ID of a later one (`RES-05`).
-    pub(super) async fn unless_denied_before(
+    /// The answer to a first chain. If its lease waits by it, the IDs of the limits that did not refuse it
+    /// are burned too: a chain is refused at its first key without room, and a repeat of this one must meet
+    /// a burned ID whichever key that is then.
+    pub(super) async fn burn_others(
         &self,
         request: &ReserveRequest,
+        requirements: &[ResolvedRequirement],
         turn: Turn<'_>,
         answer: Result<TurnAnswer, ReserveError>,
     ) -> Result<TurnAnswer, ReserveError> {
-        let Ok(TurnAnswer { decision, ask_again_after: Some(_), .. }) = &answer else {
-            return answer;
+        let denial = match &answer {
+            Ok(TurnAnswer { decision, ask_again_after: Some(_), .. }) => decision.denial(),
+            Ok(_) | Err(_) => None,
         };
-        let refused_by = decision.denial().map(Denial::keys).unwrap_or_default();
-        let keys = request.requirements.iter().map(|need| &need.key);
-        let others = chain::probe(request.lease, keys.filter(|key| !refused_by.contains(key)));
-        if turn.attempt.is_none() || others.events().is_empty() {
+        let Some(denial) = denial.filter(|_| turn.attempt.is_some()) else { return answer };
+        let is_other = |need: &&ResolvedRequirement| !denial.keys().contains(need.limit.key());
+        let others: Vec<_> = requirements.iter().filter(is_other).cloned().collect();
+        if others.is_empty() {
             return answer;
         }
-        let probed = self.ledger.create_transfers(others).await.map_err(unanswered)?;
-        match chain::read_probe(&probed) {
-            Some(Refusal::DeniedBefore { .. }) => {
-                let denied = Ok(TurnAnswer::last(decision.clone()));
-                self.refuse_for_good(request, Reader::Repeat, denied).await
-            }
-            Some(_) | None => answer,
+        let burned = self.ledger.create_transfers(chain::burn(request.lease, &others)).await;
+        match chain::read_probe(&burned.map_err(unanswered)?) {
+            None => answer,
+            Some(refusal) => self.refuse(refusal, request, &others).await,
         }
     }
 
@@ -206,7 +206,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             }
             Ok(allowed) if allowed.decision.is_allowed() => Ok(allowed),
             Err(ReserveError::Unanswered(unanswered)) => Err(unanswered.into()),
-            refused => self.refuse_for_good(request, Reader::Waiter, refused).await,
+            refused => self.refuse_for_good(request, refused).await,
         }
     }
 
@@ -287,11 +287,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             return self.replay(request, requirements, Reader::Waiter).await;
         }
         match chain::read(results) {
-            Ok(()) if self.has_other_reservations(lease, &transfers).await => {
-                self.withdraw(lease, &transfers).await?;
-                Err(ReserveError::LeaseConflict)
-            }
             Ok(()) => {
+                if let Some(conflict) = self.conflict(lease, &transfers).await {
+                    self.withdraw(lease, &transfers).await?;
+                    return Err(conflict);
+                }
                 self.counters.lease_transfers.add(1);
                 let shadow_denied = self.shadow_denied_by(requirements, results).await;
                 let reply = ChainReply { transfers: &transfers, results, shadow_denied };
@@ -306,15 +306,17 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
     }
 
-    /// Whether another server has admitted the lease with other requirements, of which no ID was burned
-    /// when this caller began to wait. Without an answer, what was admitted here stands.
-    async fn has_other_reservations(&self, lease: LeaseId, own: &[TransferId]) -> bool {
+    /// Why an attempt that was admitted does not stand: another server has admitted the lease with other
+    /// requirements, of which no ID was burned when this caller began to wait, and perhaps completed it.
+    /// Without an answer, what was admitted here stands.
+    async fn conflict(&self, lease: LeaseId, own: &[TransferId]) -> Option<ReserveError> {
         let is_other = |held: &Reservation| !own.contains(&held.transfer);
         match self.look_up_lease(lease).await {
-            Ok(LeaseLookup::Open(known)) => known.reservations.iter().any(is_other),
-            Ok(LeaseLookup::Completed | LeaseLookup::Denied | LeaseLookup::Unknown) | Err(_) => {
-                false
+            Ok(LeaseLookup::Open(known)) => {
+                known.reservations.iter().any(is_other).then_some(ReserveError::LeaseConflict)
             }
+            Ok(LeaseLookup::Completed) => Some(ReserveError::LeaseEnded),
+            Ok(LeaseLookup::Denied | LeaseLookup::Unknown) | Err(_) => None,
         }
     }
 

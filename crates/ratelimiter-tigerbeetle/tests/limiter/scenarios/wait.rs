@@ -1,5 +1,7 @@
 //! `TB-17`: leases that wait, at several limiters.
 
+use std::sync::Arc;
+
 use futures::future::join;
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
@@ -149,12 +151,65 @@ pub async fn tb_17_a_lease_that_was_denied_for_another_limit_does_not_wait<L: Le
     on.complete(&first, tokens, []).await.unwrap();
     let slots = full_slot(&on, &first).await;
     let decision = last(ask(&on, &first, lease, &needs, 0).await);
-    assert_eq!(decision.denial().unwrap().keys(), [on.key("slots")]);
+    assert_eq!(decision.denial().unwrap().keys(), [on.key("tokens")]);
     on.complete(&first, slots, []).await.unwrap();
     for attempt in [0, 1] {
         assert!(!last(ask(&on, &first, lease, &needs, attempt).await).is_allowed());
     }
     assert_eq!((on.used(&first, "slots").await, on.used(&first, "tokens").await), (0, 0));
+}
+
+/// Two limits with one unit each at two servers, the second of which remembers no lease, and a lease
+/// that waits at the first server for the limit that comes last in its chain.
+async fn waits_for_the_last<L: Ledger + Clone>(
+    on: &TestContext<L>,
+) -> ([Arc<TigerBeetleLimiter<L>>; 2], LeaseId, LeaseId) {
+    let first = on.limiter();
+    for name in ["slots", "tokens"] {
+        first.define(on.concurrency(name, 60, 1)).await.unwrap();
+    }
+    let second = on.uncached_limiter();
+    restore_all(&second, &first).await;
+    let (tokens, lease) = (on.lease(), on.lease());
+    assert!(on.reserve(&first, tokens, [("tokens", 1)]).await.unwrap().is_allowed());
+    not_now(ask(on, &first, lease, &[("slots", 1), ("tokens", 1)], 0).await);
+    ([first, second], lease, tokens)
+}
+
+/// TB-17, RES-04: the lease itself takes all of the limit that comes first in its chain.
+pub async fn tb_17_a_repeat_of_an_admitted_lease_is_told_the_same<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    for attempt in [None, Some(0)] {
+        let ([first, second], lease, tokens) = waits_for_the_last(&on).await;
+        on.complete(&first, tokens, []).await.unwrap();
+        let needs = [("slots", 1), ("tokens", 1)];
+        let decision = last(ask(&on, &first, lease, &needs, 1).await);
+        assert!(decision.is_allowed());
+        let turn = Turn { attempt, ..Turn::default() };
+        let repeat = second.reserve_in_turn(&on.to_reserve(lease, &needs), turn).await.unwrap();
+        assert!(!repeat.is_new, "somebody was told before");
+        assert_eq!(last(Ok(repeat)), decision);
+        on.complete(&second, lease, []).await.unwrap();
+    }
+}
+
+/// TB-17, RES-05: the limit that comes first in the chain is full when a lease that waits is repeated.
+pub async fn tb_17_a_lease_that_is_denied_elsewhere_is_not_admitted<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    for attempt in [None, Some(0)] {
+        let ([first, second], lease, tokens) = waits_for_the_last(&on).await;
+        let slots = on.lease();
+        assert!(on.reserve(&first, slots, [("slots", 1)]).await.unwrap().is_allowed());
+        let needs = [("slots", 1), ("tokens", 1)];
+        let turn = Turn { attempt, ..Turn::default() };
+        let repeat = second.reserve_in_turn(&on.to_reserve(lease, &needs), turn).await;
+        assert!(!last(repeat).is_allowed());
+        on.complete(&first, slots, []).await.unwrap();
+        on.complete(&first, tokens, []).await.unwrap();
+        assert!(!last(ask(&on, &first, lease, &needs, 1).await).is_allowed());
+    }
 }
 
 /// TB-17, RES-05: a repeat at another server denies the lease that waits.

@@ -49,6 +49,13 @@ pub(super) enum Lost {
 }
 
 impl TestLedger {
+    /// The units of a limit that are in use, without a round trip.
+    pub(super) async fn pending(&self, name: &str) -> u128 {
+        let account = ids::limit_account(&key(name));
+        let rows = self.model.lookup_accounts(vec![account]).await.unwrap();
+        rows[0].balances.debits_pending
+    }
+
     async fn answer<T>(
         &self,
         answer: Result<T, LedgerError>,
@@ -205,12 +212,7 @@ impl Cluster {
     ) -> JoinHandle<()> {
         let server = Arc::clone(server);
         let completed = tokio::spawn(async move { server.complete(lease).await });
-        let account = ids::limit_account(&key("slots"));
-        let used = async || {
-            let rows = self.ledger.model.lookup_accounts(vec![account]).await.unwrap();
-            rows[0].balances.debits_pending
-        };
-        while used().await > 0 {
+        while self.ledger.pending("slots").await > 0 {
             tokio::task::yield_now().await;
         }
         completed

@@ -226,3 +226,47 @@ async fn wait_01_tb_17_a_paused_template_on_a_new_cluster_is_waited_for() {
         assert_eq!(denial.keys(), [key("tenant:a:slots")]);
     }
 }
+
+/// WAIT-04, TB-17: a part of a lease that was admitted without an answer expires in the outage.
+#[tokio::test(start_paused = true)]
+async fn wait_04_tb_17_what_is_left_of_a_lease_for_nobody_is_returned() {
+    let cluster = Cluster::new();
+    let servers = [cluster.server(&[("slots", 1)]).await, cluster.server(&[("slots", 1)]).await];
+    let rolling = LimitKind::Rolling { window: Window::from_seconds(2).unwrap() };
+    for server in &servers {
+        server.limiter.define(limit("short", rolling, 5)).await.unwrap();
+    }
+    let [first, second] = servers;
+    let held = cluster.take(&second, "slots", 1).await;
+    let request = cluster.request(&[("slots", 1), ("short", 1)], Some(60 * SECOND));
+    let asked = first.ask(&request);
+    pass(20 * ROUND_TRIP).await;
+    let completed = cluster.begin_to_complete(&second, held).await;
+    cluster.lose(Lost::Writes);
+    completed.await.unwrap();
+    pass(SECOND / 2).await;
+    cluster.lose(Lost::All);
+    pass(5 * SECOND).await;
+    assert_eq!(cluster.ledger.pending("slots").await, 1, "it was admitted");
+    cluster.lose(Lost::None);
+    assert_eq!(asked.await.unwrap(), Err(ReserveError::LeaseEnded));
+    pass(SECOND).await;
+    assert_eq!(first.used("slots").await, 0);
+}
+
+/// WAIT-01, TB-17: an outage in which others waited says nothing about a request that comes after it.
+#[tokio::test(start_paused = true)]
+async fn wait_01_tb_17_who_comes_after_an_outage_is_denied() {
+    let cluster = Cluster::new();
+    let server = cluster.server(&[("slots", 1)]).await;
+    cluster.take(&server, "slots", 1).await;
+    let asked = server.wait(&cluster.request(&[("slots", 1)], Some(60 * SECOND))).await;
+    cluster.lose(Lost::All);
+    pass(3 * SECOND).await;
+    asked.abort();
+    pass(2 * SECOND).await;
+    cluster.lose(Lost::None);
+    pass(10 * SECOND).await;
+    let short = cluster.request(&[("slots", 1)], Some(ROUND_TRIP));
+    assert!(!server.reserve(&short).await.is_allowed());
+}

@@ -158,3 +158,21 @@ async fn res_04_tb_17_a_lease_that_waits_is_not_admitted_beside_another_with_its
     third.complete(request.lease).await;
     assert_eq!((first.used("slots").await, first.used("other").await), (0, 0));
 }
+
+/// RES-09, TB-17: another server has admitted the lease with other requirements, and completed it.
+#[tokio::test(start_paused = true)]
+async fn res_09_tb_17_a_lease_that_waits_is_not_admitted_after_another_with_its_id_has_ended() {
+    let cluster = Cluster::new();
+    let limits = [("slots", 1), ("other", 1)];
+    let (first, second) = (cluster.server(&limits).await, cluster.server(&limits).await);
+    let held = cluster.take(&second, "slots", 1).await;
+    let request = cluster.request(&[("slots", 1)], Some(60 * SECOND));
+    let asked = first.ask(&request);
+    pass(20 * ROUND_TRIP).await;
+    let needs = Requirements::of([(key("other"), 1)]).unwrap();
+    assert!(second.reserve(&ReserveRequest::new(request.lease, needs)).await.is_allowed());
+    second.complete(request.lease).await;
+    second.complete(held).await;
+    assert_eq!(asked.await.unwrap(), Err(ReserveError::LeaseEnded));
+    assert_eq!((first.used("slots").await, first.used("other").await), (0, 0));
+}
