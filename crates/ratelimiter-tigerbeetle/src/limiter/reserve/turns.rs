@@ -94,7 +94,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         denial: Denial,
     ) -> Result<TurnAnswer, ReserveError> {
         let denied = Ok(TurnAnswer::last(Decision::Denied(denial)));
-        let answer = self.refuse_for_good(request, denied).await;
+        let answer = self.refuse_for_good(request, Reader::Waiter, denied).await;
         if !matches!(answer, Err(ReserveError::Unanswered(_))) {
             self.unanswered_attempts.forget(request.lease);
         }
@@ -112,6 +112,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn refuse_for_good(
         &self,
         request: &ReserveRequest,
+        reader: Reader,
         refused: Result<TurnAnswer, ReserveError>,
     ) -> Result<TurnAnswer, ReserveError> {
         if self.close_gate(request.lease).await? == CreatedBy::ThisCall {
@@ -120,7 +121,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         match self.look_up_lease(request.lease).await? {
             LeaseLookup::Denied | LeaseLookup::Unknown => refused,
             LeaseLookup::Completed => Err(ReserveError::LeaseEnded),
-            LeaseLookup::Open(known) => self.reply_from_open(request, *known, Reader::Waiter).await,
+            LeaseLookup::Open(known) => self.reply_from_open(request, *known, reader).await,
         }
     }
 
@@ -147,6 +148,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let burned = self.ledger.create_transfers(chain::burn(request.lease, &others)).await;
         match chain::read_probe(&burned.map_err(unanswered)?) {
             None => answer,
+            // It was denied before; or this request was sent twice, and others may be told so.
+            Some(Refusal::DeniedBefore { .. }) => {
+                let denied = TurnAnswer::last(Decision::Denied(denial.clone()));
+                self.refuse_for_good(request, Reader::Repeat, Ok(denied)).await
+            }
             Some(refusal) => self.refuse(refusal, request, &others).await,
         }
     }
@@ -206,7 +212,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             }
             Ok(allowed) if allowed.decision.is_allowed() => Ok(allowed),
             Err(ReserveError::Unanswered(unanswered)) => Err(unanswered.into()),
-            refused => self.refuse_for_good(request, refused).await,
+            refused => self.refuse_for_good(request, Reader::Waiter, refused).await,
         }
     }
 

@@ -151,7 +151,7 @@ pub async fn tb_17_a_lease_that_was_denied_for_another_limit_does_not_wait<L: Le
     on.complete(&first, tokens, []).await.unwrap();
     let slots = full_slot(&on, &first).await;
     let decision = last(ask(&on, &first, lease, &needs, 0).await);
-    assert_eq!(decision.denial().unwrap().keys(), [on.key("tokens")]);
+    assert_eq!(decision.denial().unwrap().keys(), [on.key("slots")]);
     on.complete(&first, slots, []).await.unwrap();
     for attempt in [0, 1] {
         assert!(!last(ask(&on, &first, lease, &needs, attempt).await).is_allowed());

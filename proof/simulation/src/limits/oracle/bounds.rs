@@ -8,7 +8,11 @@ use super::{
     AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, OperationFacts, Oracle,
     RequirementSet,
 };
+use crate::executor::Operation;
 use crate::limits::plan::SetupKind;
+
+/// How much longer than it wants a request may wait on a ledger: it arrives late, or the ledger does not answer.
+const LATE_MAX: Duration = Duration::from_secs(5);
 
 /// Units of one limit: those of one lease, or summed over all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -160,12 +164,28 @@ impl Oracle {
     }
 
     /// On a ledger a server asks for a request that waits, and goes on until it has given up, whatever its client knows.
-    pub(super) fn may_wait_on(&self, operation: crate::executor::Operation) -> bool {
+    pub(super) fn may_wait_on(&self, operation: Operation) -> bool {
         let waits = |facts: &OperationFacts| facts.wait.is_some_and(|wait| wait.at_most_ms > 0);
         !self.allowed_lag.waits_at_once && self.operations.get(&operation).is_some_and(waits)
     }
 
-    fn is_worked_on(&self, operation: crate::executor::Operation) -> bool {
+    /// On a ledger nobody notes when a server answers: whether others may wait for limits that a reserve needs, so that it is denied for
+    /// their sake.
+    pub(super) fn may_be_behind(&self, operation: Operation) -> bool {
+        let OperationFacts { lease, sent_at, .. } = self.operations[&operation];
+        let needs = &self.leases[&lease].sent_by(operation).needs;
+        let waits_before = |(other, facts): (&Operation, &OperationFacts)| {
+            let at_most = facts.wait.map(|wait| wait.at_most()).unwrap_or_default();
+            let others = &self.leases[&facts.lease];
+            facts.lease != lease
+                && self.may_wait_on(*other)
+                && facts.sent_at.after(at_most + LATE_MAX) >= sent_at
+                && others.sent_by(*other).needs.keys().any(|limit| needs.contains_key(limit))
+        };
+        self.operations.iter().any(waits_before)
+    }
+
+    fn is_worked_on(&self, operation: Operation) -> bool {
         self.operations.get(&operation).is_some_and(|facts| facts.guards > 0)
     }
 }

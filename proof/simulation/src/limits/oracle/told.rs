@@ -33,6 +33,7 @@ impl Oracle {
         if epoch != self.epoch {
             return Ok(());
         }
+        let is_behind = is_behind || self.may_be_behind(operation);
         // Another request of the lease may still wait.
         let mut others = self.leases[&lease].sent_by(operation).operations.iter();
         let is_denied_for_now = is_denied_for_now
