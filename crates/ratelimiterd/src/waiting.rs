@@ -13,10 +13,12 @@ mod leaving;
 mod unread;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::join_all;
 use ratelimiter::admission::{Admission, STARVING_AFTER, Turn, TurnAnswer, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
@@ -348,6 +350,12 @@ impl<B: HostedBackend> Drop for Waiting<B> {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// The answer of the backend; none if it panicked.
+async fn caught<T, E: From<Unanswered>>(asked: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let answer = AssertUnwindSafe(asked).catch_unwind().await;
+    answer.unwrap_or_else(|_| Err(interrupted().into()))
 }
 
 fn interrupted() -> Unanswered {

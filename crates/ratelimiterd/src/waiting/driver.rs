@@ -14,7 +14,7 @@ use ratelimiter::{Decision, Denial, LimitKey, ReserveError, ReserveRequest, Unan
 use tokio_util::sync::CancellationToken;
 
 use super::unread::TRIES_MAX;
-use super::{Leaving, State, UnreadAllow, Waiter, Waiters, interrupted};
+use super::{Leaving, State, UnreadAllow, Waiter, Waiters, caught};
 use crate::hosted::HostedBackend;
 
 type Work<B> = FuturesUnordered<BoxFuture<'static, Done<B>>>;
@@ -72,14 +72,6 @@ async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationTok
             () = sleep => {}
         }
     }
-}
-
-/// The answer of the backend; none if it panicked.
-pub(super) async fn caught<T, E: From<Unanswered>>(
-    asked: impl Future<Output = Result<T, E>>,
-) -> Result<T, E> {
-    let answer = AssertUnwindSafe(asked).catch_unwind().await;
-    answer.unwrap_or_else(|_| Err(interrupted().into()))
 }
 
 impl<B: HostedBackend> Waiters<B> {

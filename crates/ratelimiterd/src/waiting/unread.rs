@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use ratelimiter::admission::{TurnAnswer, no_answer_pause};
 use ratelimiter::{CompleteError, LeaseId, ReserveError, ReserveRequest, Unanswered};
 
-use super::driver::caught;
-use super::{Answer, State, Waiters};
+use super::{Answer, State, Waiters, caught};
 use crate::hosted::HostedBackend;
 
 /// How often the server tries to return a lease, or gives up for one, while the backend does not answer: about ten minutes long.
