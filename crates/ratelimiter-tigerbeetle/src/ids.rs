@@ -4,6 +4,7 @@
 //! starts with its lease's time: TigerBeetle inserts ordered IDs five times as fast as random ones
 //! (`TB-01`).
 
+use std::num::NonZeroU32;
 use std::sync::LazyLock;
 
 use ratelimiter::{LeaseId, LimitKey};
@@ -86,9 +87,42 @@ pub fn transfer(role: TransferRole, lease: LeaseId, key: &LimitKey) -> TransferI
     LeaseTransfers::new(role, lease).on(key)
 }
 
+/// `TB-17`: the ID of the gate of `lease`, the transfer without which no attempt after the first is
+/// admitted.
+pub fn gate(lease: LeaseId) -> TransferId {
+    transfer_at(lease.timestamp_ms(), &format!("xfer:admit:{lease}"))
+}
+
+/// `TB-17`: the ID of the transfer that decides whether the server that admitted `lease` may return it,
+/// or somebody else is told that it is allowed.
+pub fn reading(lease: LeaseId) -> TransferId {
+    transfer_at(lease.timestamp_ms(), &format!("xfer:read:{lease}"))
+}
+
+/// `TB-17`: the ID of the reservation for `lease` on the limit `key` at this attempt, which is not the
+/// first.
+pub fn reservation_at(attempt: NonZeroU32, lease: LeaseId, key: &LimitKey) -> TransferId {
+    LeaseTransfers::at(attempt, lease).on(key)
+}
+
+/// An ID for `lease` that no transfer ever has.
+pub(crate) fn never_created(lease: LeaseId) -> TransferId {
+    transfer_at(lease.timestamp_ms(), &format!("xfer:none:{lease}"))
+}
+
 impl LeaseTransfers {
     pub(crate) fn new(role: TransferRole, lease: LeaseId) -> Self {
-        let label = format!("xfer:{}:{lease}:", role.label());
+        Self::labelled(lease, format!("xfer:{}:{lease}:", role.label()))
+    }
+
+    /// The reservations of an attempt that is not the first. One of them may have the label of another
+    /// key at another attempt, as `1:k` at the first and `k` at the next: no two attempts are admitted,
+    /// so that at worst an ID is burned.
+    pub(crate) fn at(attempt: NonZeroU32, lease: LeaseId) -> Self {
+        Self::labelled(lease, format!("xfer:reserve:{lease}:{attempt}:"))
+    }
+
+    fn labelled(lease: LeaseId, label: String) -> Self {
         Self { unix_ms: lease.timestamp_ms(), hash: Sha256::new_with_prefix(label) }
     }
 

@@ -32,7 +32,7 @@ mod unanswered;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU128;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::future::join_all;
@@ -55,7 +55,8 @@ use self::maintenance::DefinitionDrift;
 use self::observations::Counters;
 pub use self::observations::Observations;
 pub use self::options::LimiterOptions;
-use self::reserve::PartSize;
+pub use self::reserve::LOOK_EVERY;
+use self::reserve::{PartSize, UnansweredAttempts};
 use self::table::LimitTable;
 use self::unanswered::unanswered;
 use crate::ledger::{Ledger, TransferQuery, TransferRow};
@@ -73,6 +74,7 @@ pub struct TigerBeetleLimiter<L> {
     table: RwLock<LimitTable>,
     cache: LeaseCache,
     part_size: PartSize,
+    unanswered_attempts: UnansweredAttempts,
     time: ClusterTime,
     random: Mutex<fastrand::Rng>,
     /// Serialises changes of limits.
@@ -90,7 +92,10 @@ pub struct TigerBeetleLimiter<L> {
     probe: Mutex<ExpiryProbe>,
     /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
     expiry_lag_ms: AtomicU64,
-    probe_number: u128,
+    /// Tells this server's probes and gates from those of others.
+    number: u128,
+    /// The accounts of gates and markers exist.
+    has_marker_accounts: AtomicBool,
     counters: Counters,
 }
 
@@ -98,12 +103,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// A limiter without limits.
     pub fn new(ledger: L, options: LimiterOptions) -> Self {
         let mut random = fastrand::Rng::with_seed(options.seed);
-        let probe_number = random.u128(..);
+        let number = random.u128(..);
         Self {
             ledger,
             table: RwLock::default(),
             cache: LeaseCache::new(options.leases_cached_max),
             part_size: PartSize::default(),
+            unanswered_attempts: UnansweredAttempts::default(),
             time: ClusterTime::default(),
             random: Mutex::new(random),
             admin: tokio::sync::Mutex::default(),
@@ -118,7 +124,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
-            probe_number,
+            number,
+            has_marker_accounts: AtomicBool::new(false),
             counters: Counters::default(),
             options,
         }
@@ -222,7 +229,7 @@ impl<L> TigerBeetleLimiter<L> {
 impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let answer = self.reserve_one(request).await;
-        self.remember_job(request, &answer);
+        self.remember_job(request, answer.as_ref().ok());
         answer
     }
 
@@ -232,7 +239,7 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
 
     /// At any server: the lease comes from the cache, or else from the ledger.
     async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
-        self.renew_one(request).await
+        self.renew_freeing(request).await.map(|(renewal, _)| renewal)
     }
 
     /// All at once: they share one request to the cluster, in order.
@@ -242,7 +249,7 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
     ) -> Vec<Result<Decision, ReserveError>> {
         let answers = self.reserve_many(requests).await;
         for (request, answer) in requests.iter().zip(&answers) {
-            self.remember_job(request, answer);
+            self.remember_job(request, answer.as_ref().ok());
         }
         answers
     }

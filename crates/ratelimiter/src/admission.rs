@@ -206,6 +206,24 @@ impl<W> Admission<W> {
         requirements.iter().find(holds_up).map(|requirement| &requirement.key)
     }
 
+    /// The limits that hold waiters up, sorted by key, and the smallest amount that one of these needs there. A waiter is in the room of
+    /// one gate; the others that denied it, and have got no room back, hold it up too.
+    pub fn scarce(&self) -> Vec<(LimitKey, u64)> {
+        let denied = self.waiters.values().flat_map(|waiter| waiter.all_denied_by(&self.gates));
+        let denied = denied.map(|requirement| (requirement.gate, requirement.amount));
+        let mut scarce = BTreeMap::<&LimitKey, u64>::new();
+        for (gate, amount) in self.rooms.at_gates().chain(denied) {
+            let smallest = scarce.entry(self.gates.key(gate)).or_insert(amount);
+            *smallest = amount.min(*smallest);
+        }
+        scarce.into_iter().map(|(key, amount)| (key.clone(), amount)).collect()
+    }
+
+    /// True if a limit holds waiters up.
+    pub fn has_scarce(&self) -> bool {
+        self.rooms.at_gates().next().is_some()
+    }
+
     /// All limits may have got room back, so all gates open.
     pub fn released_all(&mut self) {
         for gate in self.gates.release_all() {

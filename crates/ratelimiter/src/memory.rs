@@ -176,11 +176,22 @@ impl MemoryLimiter {
         let _change = poison.begin_change()?;
         let (needs, leases, groups) = (ArrayVec::new(), &mut *lease_shard, &mut locked);
         let policy = hints;
-        let ask_again_after = None;
-        let mut attempt =
-            Attempt { now, id, needs, leases, groups, instances, policy, turn, ask_again_after };
+        let (ask_again_after, is_new) = (None, false);
+        let mut attempt = Attempt {
+            now,
+            id,
+            needs,
+            leases,
+            groups,
+            instances,
+            policy,
+            turn,
+            ask_again_after,
+            is_new,
+        };
         let decision = attempt.reserve(request)?;
-        Ok(TurnAnswer { decision, ask_again_after: attempt.ask_again_after })
+        let Attempt { ask_again_after, is_new, .. } = attempt;
+        Ok(TurnAnswer { decision, ask_again_after, is_new })
     }
 
     /// [`Limiter::complete`] without a future.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::time::Duration;
 
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, DefineError, LeasePage, LeasesError, Limit, LimitKey,
-    LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit, RenewError,
-    RenewRequest, Renewal, ReserveError, ReserveRequest, StateError,
+    Actual, Actuals, Backend, CompleteError, CompleteRequest, Decision, DefineError, Denial,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter,
+    OpenLease, Page, RegisteredLimit, RenewError, RenewRequest, Renewal, Requirement, ReserveError,
+    ReserveRequest, StateError, Unanswered,
 };
 
 use crate::runtime::Runtime;
@@ -43,13 +45,8 @@ pub trait HostedBackend: Backend + 'static {
         }
     }
 
-    /// Whether requests may wait for room. A server whose backend does not let them refuses `wait_ms`, and clients go on without
-    /// (`WAIT-08`).
-    fn lets_wait(&self) -> bool {
-        false
-    }
-
-    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default every answer is final.
+    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default every answer is final, so
+    /// that nobody waits.
     ///
     /// # Errors
     /// As for a reserve.
@@ -59,6 +56,66 @@ pub trait HostedBackend: Backend + 'static {
         _turn: Turn<'_>,
     ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
         async { self.reserve(request).await.map(TurnAnswer::last) }
+    }
+
+    /// A request that waited ends without having been admitted, perhaps because its caller went away. Called for a shared backend: it
+    /// makes sure that no attempt for the lease is admitted later, here or elsewhere. Returns this denial, unless the lease was decided
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As for a reserve.
+    fn give_up(
+        &self,
+        _request: &ReserveRequest,
+        denial: Denial,
+    ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
+        async { Ok(TurnAnswer::last(Decision::Denied(denial))) }
+    }
+
+    /// Whether an attempt for a lease may be admitted though the backend has not answered it. Then giving up is tried until there is an
+    /// answer.
+    fn may_be_admitted(&self, _lease: LeaseId) -> bool {
+        false
+    }
+
+    /// Returns all that a lease has that was [newly](TurnAnswer::is_new) admitted, because its callers have gone away before they were
+    /// told. If the lease was repeated at another server, it stays. Returns the limits that may have room again.
+    ///
+    /// # Errors
+    /// As for a complete.
+    fn return_lease(
+        &self,
+        request: &ReserveRequest,
+    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send {
+        async {
+            let mut unused = Vec::new();
+            for Requirement { key, .. } in request.requirements.iter() {
+                if let Ok(Some(state)) = self.state(key).await
+                    && !state.limit.kind.is_concurrency()
+                {
+                    unused.push(Actual { key: key.clone(), amount: 0 });
+                }
+            }
+            let actuals =
+                Actuals::new(unused).expect("as many as the requirements, with their keys");
+            self.complete_freeing(&CompleteRequest::new(request.lease, actuals)).await
+        }
+    }
+
+    /// How often a server looks for room that others have freed; by default never, since there are no others.
+    fn looks_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Those of the limits that may have room for these amounts, at one look for all of them. By default none.
+    ///
+    /// # Errors
+    /// The backend gave no answer.
+    fn limits_with_room(
+        &self,
+        _amounts: &[(LimitKey, u64)],
+    ) -> impl Future<Output = Result<Vec<LimitKey>, Unanswered>> + Send {
+        async { Ok(Vec::new()) }
     }
 
     /// As [`complete`](ratelimiter::Limiter::complete); returns the limits that may have room again. By default none.
@@ -167,10 +224,6 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
-    }
-
-    fn lets_wait(&self) -> bool {
-        true
     }
 
     async fn reserve_in_turn(

@@ -6,15 +6,19 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    DefineError, HintPolicy, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, OpenLease,
-    Page, RegisteredLimit, StateError,
+    CompleteError, CompleteRequest, DefineError, Denial, HintPolicy, LeaseId, LeasePage,
+    LeasesError, LimitKey, LimitState, LimitStatus, OpenLease, Page, RegisteredLimit, RenewError,
+    RenewRequest, Renewal, ReserveError, ReserveRequest, StateError, Unanswered,
 };
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, ConfigError,
 };
 use ratelimiter_tigerbeetle::ledger::{Ledger, SessionProblem};
-use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetleLimiter};
+use ratelimiter_tigerbeetle::limiter::{
+    LOOK_EVERY, LimiterOptions, Observations, TigerBeetleLimiter,
+};
 
 pub use self::metrics::ClusterMetrics;
 use crate::config::{Config, TigerBeetleConfig};
@@ -98,6 +102,56 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         unconfirmed: &BTreeSet<LimitKey>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
         Self::restore_all(self, limits, unconfirmed).await
+    }
+
+    async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        // Boxed, so that a caller that waits does not keep room for it (`WAIT-05`).
+        Box::pin(Self::reserve_in_turn(self, request, turn)).await
+    }
+
+    async fn give_up(
+        &self,
+        request: &ReserveRequest,
+        denial: Denial,
+    ) -> Result<TurnAnswer, ReserveError> {
+        Self::give_up(self, request, denial).await
+    }
+
+    fn may_be_admitted(&self, lease: LeaseId) -> bool {
+        Self::may_be_admitted(self, lease)
+    }
+
+    async fn return_lease(&self, request: &ReserveRequest) -> Result<Vec<LimitKey>, CompleteError> {
+        Ok(Self::return_lease(self, request.lease).await?)
+    }
+
+    fn looks_every(&self) -> Option<Duration> {
+        Some(LOOK_EVERY)
+    }
+
+    async fn limits_with_room(
+        &self,
+        amounts: &[(LimitKey, u64)],
+    ) -> Result<Vec<LimitKey>, Unanswered> {
+        Self::limits_with_room(self, amounts).await
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        Self::complete_freeing(self, request).await
+    }
+
+    async fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
+        Self::renew_freeing(self, request).await
     }
 
     async fn visible_states(

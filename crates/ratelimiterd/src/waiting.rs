@@ -8,24 +8,29 @@
 //! again. A complete that began when nobody waited looks for waiters when it has ended.
 
 mod driver;
+mod entry;
+mod leaving;
 mod unread;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::join_all;
-use ratelimiter::admission::{Admission, Removed, STARVING_AFTER, Turn, TurnAnswer, WaiterId};
+use ratelimiter::admission::{Admission, STARVING_AFTER, Turn, TurnAnswer, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
     CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError,
-    RenewRequest, Renewal, Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
+    RenewRequest, Renewal, ReserveError, ReserveRequest, Unanswered,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::unread::{Unread, UnreadAllow};
+use self::leaving::Leaving;
+use self::unread::{Delivery, Unread, UnreadAllow};
 use crate::hosted::HostedBackend;
 use crate::runtime::Runtime;
 
@@ -55,7 +60,8 @@ struct Waiters<B: HostedBackend> {
     clock: Arc<dyn Clock>,
     runtime: Arc<dyn Runtime>,
     count_max: usize,
-    /// Leases that wait, and those whose answers are unread. While there are none, no request takes the lock.
+    /// Leases that are about to wait, those that wait, and those whose answers are unread. While there are none, no request takes the
+    /// lock.
     count: AtomicUsize,
     state: Mutex<State<B>>,
     /// Wakes the driver.
@@ -72,7 +78,16 @@ struct State<B: HostedBackend> {
     deadlines: BTreeSet<(Timestamp, WaiterId, CallerNumber)>,
     /// Callers so far.
     callers: u64,
-    /// Leases that were allowed, and whose callers have not read that.
+    /// Leases of a shared backend whose first attempts are under way. A repeat waits for them: it would end the wait that begins.
+    entering: HashMap<LeaseId, Arc<tokio::sync::Mutex<()>>>,
+    /// Waiters of a shared backend that have left without an answer of it, by when it is asked. They are [`Unread::Leaving`].
+    leaving: BTreeMap<(Timestamp, LeaseId), Leaving<B>>,
+    /// When the next look for room is due, on a shared backend.
+    look_at: Timestamp,
+    is_looking: bool,
+    /// Why the last look had no answer.
+    look_unanswered: Option<Unanswered>,
+    /// Leases that wait no more, and whose callers have not read their answers.
     unread: HashMap<LeaseId, Unread>,
     is_shut_down: bool,
 }
@@ -83,8 +98,8 @@ type CallerNumber = u64;
 #[derive(Debug)]
 struct Waiter<B: HostedBackend> {
     request: Arc<ReserveRequest>,
-    /// The last answer of the backend.
-    denial: Denial,
+    /// The last answer of the backend: a denial, or why there was none.
+    last: Result<Denial, Unanswered>,
     /// Whoever repeats the request joins.
     callers: Vec<Caller<B>>,
 }
@@ -94,21 +109,6 @@ struct Caller<B: HostedBackend> {
     number: CallerNumber,
     deadline: Timestamp,
     sender: oneshot::Sender<Delivery<B>>,
-}
-
-/// An answer on its way to a caller. All callers of a lease share the allow.
-#[derive(Debug)]
-struct Delivery<B: HostedBackend> {
-    answer: Answer,
-    allow: Option<Arc<UnreadAllow<B>>>,
-}
-
-/// A caller that waits. Dropping it forgets the caller, and with the last one the waiter (`WAIT-04`).
-struct WaitingCaller<B: HostedBackend> {
-    waiters: Arc<Waiters<B>>,
-    request: Arc<ReserveRequest>,
-    number: CallerNumber,
-    delivery: oneshot::Receiver<Delivery<B>>,
 }
 
 impl<B: HostedBackend> Waiting<B> {
@@ -126,6 +126,11 @@ impl<B: HostedBackend> Waiting<B> {
             by_lease: HashMap::new(),
             deadlines: BTreeSet::new(),
             callers: 0,
+            entering: HashMap::new(),
+            leaving: BTreeMap::new(),
+            look_at: clock.now(),
+            is_looking: false,
+            look_unanswered: None,
             unread: HashMap::new(),
             is_shut_down: false,
         };
@@ -154,8 +159,12 @@ impl<B: HostedBackend> Waiting<B> {
         let mut state = self.waiters.lock();
         state.is_shut_down = true;
         for (_, waiter) in state.admission.remove_all() {
+            if self.waiters.backend.is_shared() {
+                self.waiters.leave_later(&mut state, waiter.work);
+                continue;
+            }
             self.waiters.forget(&mut state, &waiter.work);
-            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
+            let denied = state.denied(&waiter.work);
             waiter.work.answer(&denied, None);
         }
     }
@@ -165,7 +174,7 @@ impl<B: HostedBackend> Waiting<B> {
     /// # Errors
     /// As the backend's reserve.
     pub async fn reserve(&self, request: &ReserveRequest) -> Result<TimedDecision, ReserveError> {
-        let (delivery, waited) = self.waiters.reserve(request).await;
+        let (delivery, waited) = self.waiters.reserve(request, false).await;
         Ok((delivery.read()?, waited))
     }
 
@@ -175,10 +184,9 @@ impl<B: HostedBackend> Waiting<B> {
         requests: &[ReserveRequest],
     ) -> Vec<Result<TimedDecision, ReserveError>> {
         if requests.iter().any(|request| request.wait.is_some()) {
-            let since = self.waiters.clock.now();
             let reserve = async |request| {
-                let (delivery, waited) = self.waiters.reserve(request).await;
-                (delivery.keep(&self.waiters, request, since), waited)
+                let (delivery, waited) = self.waiters.reserve(request, true).await;
+                (delivery.unread(&self.waiters, request), waited)
             };
             let answers = join_all(requests.iter().map(reserve)).await;
             let read = |(delivery, waited): (Delivery<B>, _)| Ok((delivery.read()?, waited));
@@ -215,6 +223,9 @@ impl<B: HostedBackend> Waiting<B> {
     /// # Errors
     /// As the backend's renew.
     pub async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        if self.waiters.any() {
+            self.waiters.told(request.lease);
+        }
         let (renewal, freed) = self.waiters.backend.renew_freeing(request).await?;
         if !freed.is_empty() && self.waiters.any() {
             self.waiters.released(&freed);
@@ -261,224 +272,33 @@ impl<B: HostedBackend> Waiters<B> {
         self.lock().admission.would_hold_up(now, &request.requirements).cloned()
     }
 
-    /// The answer to a request, and how long it waited, if it asked to.
+    /// The answer to a request, and how long it waited, if it asked to. If the caller `may_return` what it got, others are told so.
     async fn reserve(
         self: &Arc<Self>,
         request: &ReserveRequest,
+        may_return: bool,
     ) -> (Delivery<B>, Option<Duration>) {
-        let since = request.wait.is_some().then(|| self.clock.now());
-        let delivery = match (&request.wait, self.join(request).await) {
-            (_, Some(joined)) => joined,
-            (Some(wait), None) if !wait.at_most().is_zero() => {
-                self.reserve_or_wait(request, wait).await
-            }
-            (Some(_) | None, None) => self.reserve_at_once(request).await.into(),
+        let since = self.clock.now();
+        let begun = match &request.wait {
+            None if !self.any() => Err(self.reserve_at_once(request, may_return).await.into()),
+            // Boxed, so that it takes no memory while the caller waits.
+            _ => Box::pin(self.reserve_or_wait(request, since, may_return)).await,
         };
-        (delivery, since.map(|since| self.clock.now().since(since)))
+        let delivery = match begun {
+            Ok(mut caller) => caller.delivery().await,
+            Err(delivery) => delivery,
+        };
+        (delivery, request.wait.is_some().then(|| self.clock.now().since(since)))
     }
 
-    async fn reserve_at_once(&self, request: &ReserveRequest) -> Answer {
-        match self.held_up_by(request) {
-            None => self.backend.reserve(request).await,
-            Some(behind) => {
-                let turn = Turn { behind: Some(&behind), attempt: None };
-                Ok(self.backend.reserve_in_turn(request, turn).await?.decision)
-            }
-        }
-    }
-
-    async fn reserve_or_wait(
-        self: &Arc<Self>,
+    async fn reserve_at_once(
+        &self,
         request: &ReserveRequest,
-        wait: &Wait,
-    ) -> Delivery<B> {
+        may_return: bool,
+    ) -> Result<TurnAnswer, ReserveError> {
         let behind = self.held_up_by(request);
-        let turn = Turn { behind: behind.as_ref(), attempt: Some(0) };
-        let denial = match self.backend.reserve_in_turn(request, turn).await {
-            Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_) }) => {
-                denial
-            }
-            Ok(TurnAnswer { decision, .. }) => return Ok(decision).into(),
-            Err(error) => return Err(error).into(),
-        };
-        match self.enter(request, wait, denial) {
-            Ok(caller) => caller.delivery().await,
-            Err(answer) => answer.into(),
-        }
-    }
-
-    /// The answer to a request whose lease waits: it joins the wait, or is denied if it does not wait itself.
-    async fn join(self: &Arc<Self>, request: &ReserveRequest) -> Option<Delivery<B>> {
-        if !self.any() {
-            return None;
-        }
-        let wait = request.wait.as_ref().filter(|wait| !wait.at_most().is_zero());
-        let joined = {
-            let mut state = self.lock();
-            match state.unread.get(&request.lease) {
-                // The backend repeats the answer.
-                Some(Unread::Sent) => self.read(&mut state, request.lease),
-                Some(Unread::Undoing) => return Some(Err(interrupted().into()).into()),
-                None => {}
-            }
-            let id = *state.by_lease.get(&request.lease)?;
-            let waiter = state.waiter(id);
-            let denial = waiter.denial.clone();
-            match wait {
-                _ if !is_same(&waiter.request.requirements, &request.requirements) => {
-                    Err(Err(ReserveError::LeaseConflict))
-                }
-                Some(wait) => self.enter_locked(&mut state, request, wait, denial),
-                None => Err(Ok(Decision::Denied(denial))),
-            }
-        };
-        Some(match joined {
-            Ok(caller) => caller.delivery().await,
-            Err(answer) => answer.into(),
-        })
-    }
-
-    /// Begins to wait, or joins whoever waits with this lease.
-    ///
-    /// # Errors
-    /// The answer, if nobody may wait.
-    fn enter(
-        self: &Arc<Self>,
-        request: &ReserveRequest,
-        wait: &Wait,
-        denial: Denial,
-    ) -> Result<WaitingCaller<B>, Answer> {
-        self.enter_locked(&mut self.lock(), request, wait, denial)
-    }
-
-    fn enter_locked(
-        self: &Arc<Self>,
-        state: &mut State<B>,
-        request: &ReserveRequest,
-        wait: &Wait,
-        denial: Denial,
-    ) -> Result<WaitingCaller<B>, Answer> {
-        let deadline = self.clock.now().after(wait.at_most());
-        if state.is_shut_down {
-            return Err(Ok(Decision::Denied(denial)));
-        }
-        let joined = state.by_lease.get(&request.lease).copied();
-        let callers = joined.map_or(0, |id| state.waiter(id).callers.len());
-        if state.by_lease.len() >= self.count_max && joined.is_none()
-            || callers >= CALLERS_PER_LEASE_MAX
-        {
-            let reason = DenialReason::TooManyWaiters { keys: denial.keys().to_vec() };
-            let denial = Denial { reason, retry_after: TOO_MANY_RETRY_AFTER };
-            return Err(Ok(Decision::Denied(denial)));
-        }
-        let id = match joined {
-            Some(id) if !is_same(&state.waiter(id).request.requirements, &request.requirements) => {
-                return Err(Err(ReserveError::LeaseConflict));
-            }
-            Some(id) => id,
-            None => {
-                let request = Arc::new(request.clone());
-                let (lease, queue) = (request.lease, wait.queue());
-                let waiter = Waiter { request: Arc::clone(&request), denial, callers: Vec::new() };
-                let id = state.admission.add("", queue, &request.requirements, waiter);
-                state.by_lease.insert(lease, id);
-                self.count.fetch_add(1, Ordering::SeqCst);
-                id
-            }
-        };
-        state.callers += 1;
-        let number = state.callers;
-        let (sender, delivery) = oneshot::channel();
-        state.deadlines.insert((deadline, id, number));
-        let waiter = state.waiter(id);
-        waiter.callers.push(Caller { number, deadline, sender });
-        let request = Arc::clone(&waiter.request);
-        self.changed.notify_one();
-        Ok(WaitingCaller { waiters: Arc::clone(self), request, number, delivery })
-    }
-
-    /// A lease is completed: if it waits, its callers are denied, and nothing is admitted for them any more.
-    fn withdraw(&self, lease: LeaseId) {
-        let mut guard = self.lock();
-        let state = &mut *guard;
-        let Some(id) = state.by_lease.get(&lease).copied() else { return };
-        if let Removed::Waiting(waiter) = state.admission.remove(id) {
-            self.forget(state, &waiter.work);
-            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
-            waiter.work.answer(&denied, None);
-            self.changed.notify_one();
-            return;
-        }
-        // It asks: without callers, what it gets is returned.
-        let waiter = state.waiter(id);
-        for caller in std::mem::take(&mut waiter.callers) {
-            state.deadlines.remove(&(caller.deadline, id, caller.number));
-            let denial = state.waiter(id).denial.clone();
-            caller.deny(&denial);
-        }
-    }
-
-    /// The waiter has left the admission.
-    fn forget(&self, state: &mut State<B>, waiter: &Waiter<B>) {
-        let id = state.by_lease.remove(&waiter.request.lease).expect(WAITS);
-        for caller in &waiter.callers {
-            state.deadlines.remove(&(caller.deadline, id, caller.number));
-        }
-        self.count.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// The answer to a lease is unread no more.
-    fn read(&self, state: &mut State<B>, lease: LeaseId) {
-        if state.unread.remove(&lease).is_some() {
-            self.count.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Forgets all waiters, whose callers get no answer.
-    fn abandon_all(&self) {
-        let mut state = self.lock();
-        state.admission = Admission::new(usize::MAX, STARVING_AFTER);
-        state.by_lease.clear();
-        state.deadlines.clear();
-        self.count.store(state.unread.len(), Ordering::SeqCst);
-    }
-}
-
-impl<B: HostedBackend> WaitingCaller<B> {
-    async fn delivery(mut self) -> Delivery<B> {
-        let delivered = (&mut self.delivery).await;
-        delivered.unwrap_or_else(|_| Err(interrupted().into()).into())
-    }
-}
-
-impl<B: HostedBackend> Delivery<B> {
-    /// The answer, which its caller has now.
-    fn read(self) -> Answer {
-        if let Some(allow) = self.allow {
-            allow.read();
-        }
-        self.answer
-    }
-
-    /// If the lease was allowed since then, it is returned unless a caller reads that.
-    fn keep(self, waiters: &Arc<Waiters<B>>, request: &ReserveRequest, since: Timestamp) -> Self {
-        match &self {
-            Self { answer: Ok(Decision::Allowed { reserved_at, .. }), allow: None }
-                if *reserved_at >= since =>
-            {
-                let request = Arc::new(request.clone());
-                let allow = UnreadAllow::new(waiters, &mut waiters.lock(), request);
-                Self { allow: Some(allow), ..self }
-            }
-            _ => self,
-        }
-    }
-}
-
-impl<B: HostedBackend> From<Answer> for Delivery<B> {
-    /// An answer that nobody else gets.
-    fn from(answer: Answer) -> Self {
-        Self { answer, allow: None }
+        let turn = Turn { behind: behind.as_ref(), attempt: None, may_return };
+        self.backend.reserve_in_turn(request, turn).await
     }
 }
 
@@ -486,44 +306,58 @@ impl<B: HostedBackend> State<B> {
     fn waiter(&mut self, id: WaiterId) -> &mut Waiter<B> {
         &mut self.admission.get_mut(id).expect(WAITS).work
     }
+
+    /// What a caller is told whose time is over: the last denial, or that the backend has not answered since.
+    fn denied(&self, waiter: &Waiter<B>) -> Answer {
+        match (&waiter.last, &self.look_unanswered) {
+            (Err(unanswered), _) | (Ok(_), Some(unanswered)) => Err(unanswered.clone().into()),
+            (Ok(denial), None) => Ok(Decision::Denied(denial.clone())),
+        }
+    }
+
+    fn denied_waiter(&self, id: WaiterId) -> Answer {
+        self.denied(&self.admission.get(id).expect(WAITS).work)
+    }
 }
 
 impl<B: HostedBackend> Waiter<B> {
+    fn new(request: Arc<ReserveRequest>, last: Result<Denial, Unanswered>) -> Self {
+        // Most have one caller.
+        Self { request, last, callers: Vec::with_capacity(1) }
+    }
+
+    /// Whether a request of the same lease needs the same, in any order (`RES-04`).
+    fn is_for(&self, request: &ReserveRequest) -> bool {
+        let (own, other) = (&self.request.requirements, &request.requirements);
+        own.len() == other.len() && own.iter().all(|need| other.iter().any(|same| same == need))
+    }
+
+    /// The last denial. If the backend has not answered since, its callers are told that instead.
+    fn denial(&self) -> Denial {
+        match &self.last {
+            Ok(denial) => denial.clone(),
+            Err(Unanswered { retry_after, .. }) => {
+                let reason = DenialReason::NoRoom { keys: Vec::new() };
+                Denial { reason, retry_after: *retry_after }
+            }
+        }
+    }
+
     /// Answers all callers.
     fn answer(self, answer: &Answer, allow: Option<&Arc<UnreadAllow<B>>>) {
         for caller in self.callers {
+            let delivery =
+                Delivery { answer: answer.clone(), is_new: false, allow: allow.cloned() };
             // The caller may have gone away.
-            drop(caller.sender.send(Delivery { answer: answer.clone(), allow: allow.cloned() }));
+            drop(caller.sender.send(delivery));
         }
     }
 }
 
 impl<B: HostedBackend> Caller<B> {
-    /// Its time is over, and others go on waiting for the same lease.
-    fn deny(self, denial: &Denial) {
-        drop(self.sender.send(Ok(Decision::Denied(denial.clone())).into()));
-    }
-}
-
-impl<B: HostedBackend> Drop for WaitingCaller<B> {
-    fn drop(&mut self) {
-        let mut guard = self.waiters.lock();
-        let state = &mut *guard;
-        let Some(id) = state.by_lease.get(&self.request.lease).copied() else {
-            return;
-        };
-        let waiter = state.waiter(id);
-        let Some(at) = waiter.callers.iter().position(|caller| caller.number == self.number) else {
-            return;
-        };
-        let caller = waiter.callers.swap_remove(at);
-        let is_last = waiter.callers.is_empty();
-        state.deadlines.remove(&(caller.deadline, id, caller.number));
-        // One that asks ends with its answer.
-        if is_last && let Removed::Waiting(waiter) = state.admission.remove(id) {
-            self.waiters.forget(state, &waiter.work);
-            self.waiters.changed.notify_one();
-        }
+    /// Its time is over, or the backend does not answer.
+    fn answer(self, answer: &Answer) {
+        drop(self.sender.send(answer.clone().into()));
     }
 }
 
@@ -533,9 +367,10 @@ impl<B: HostedBackend> Drop for Waiting<B> {
     }
 }
 
-/// Whether two requests of one lease need the same, in any order (`RES-04`).
-fn is_same(one: &Requirements, other: &Requirements) -> bool {
-    one.len() == other.len() && one.iter().all(|need| other.iter().any(|same| same == need))
+/// The answer of the backend; none if it panicked.
+async fn caught<T, E: From<Unanswered>>(asked: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let answer = AssertUnwindSafe(asked).catch_unwind().await;
+    answer.unwrap_or_else(|_| Err(interrupted().into()))
 }
 
 fn interrupted() -> Unanswered {
@@ -543,5 +378,7 @@ fn interrupted() -> Unanswered {
     Unanswered { reason, retry_after: TOO_MANY_RETRY_AFTER }
 }
 
+#[cfg(test)]
+mod ledger_tests;
 #[cfg(test)]
 mod tests;

@@ -53,6 +53,17 @@ fn tb_01_the_layout_of_every_role_is_fixed() {
     );
 }
 
+/// TB-17: these are on disk too.
+#[test]
+fn tb_17_every_attempt_has_ids_of_its_own_and_all_share_one_gate() {
+    check(gate(LEASE).get(), &expect!["01563e3ab5d3fa1da3bb69705744e7df"]);
+    let at = |attempt| reservation_at(NonZeroU32::new(attempt).unwrap(), LEASE, &key(KEY));
+    check(at(1).get(), &expect!["01563e3ab5d3fa8fccc08121f657f1f4"]);
+    check(at(2).get(), &expect!["01563e3ab5d30a446835e8c53f0036a4"]);
+    let digest = Sha256::digest(format!("xfer:reserve:{LEASE}:1:{KEY}"));
+    assert_eq!(at(1).get().to_be_bytes()[6..], digest[..10]);
+}
+
 /// TB-01
 #[test]
 fn tb_01_a_later_lease_has_greater_transfer_ids_whatever_the_hash() {

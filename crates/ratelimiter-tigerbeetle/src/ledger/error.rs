@@ -31,6 +31,20 @@ pub enum LedgerError {
     Closed,
 }
 
+impl LedgerError {
+    /// Whether the request may have been applied, or may still be.
+    pub const fn may_be_applied(&self) -> bool {
+        match self {
+            Self::NoAnswer { .. } => true,
+            Self::NotSent { .. }
+            | Self::NoSession(_)
+            | Self::QueueFull { .. }
+            | Self::ItemTooLarge(_)
+            | Self::Closed => false,
+        }
+    }
+}
+
 /// One caller's events, which must stay together, do not fit into one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{events} events in one item; a request takes fewer than {refused_events}")]

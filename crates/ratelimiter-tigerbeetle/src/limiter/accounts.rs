@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{Capacity, Limit, LimitKey, LimitState, RegisteredLimit, Unanswered, Usage};
@@ -91,7 +92,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 return Err(Unanswered { reason, retry_after: RETRY_AFTER });
             }
         }
+        if accounts.iter().any(|account| account.id == ids::marker_account()) {
+            self.has_marker_accounts.store(true, Ordering::Relaxed);
+        }
         Ok(created)
+    }
+
+    /// Makes sure that gates can be created, also where no limit ever was: a gate without its accounts is
+    /// refused for ever.
+    pub(super) async fn create_marker_accounts(&self) -> Result<(), Unanswered> {
+        if !self.has_marker_accounts.load(Ordering::Relaxed) {
+            self.create_missing(of_limits(&[])).await?;
+        }
+        Ok(())
     }
 
     /// The limits with current usage, in the given order.

@@ -8,7 +8,7 @@ use ratelimiter::clock::Timestamp;
 use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids;
-use crate::ledger::{AccountId, Movement, Transfer, TransferId, UserData};
+use crate::ledger::{AccountId, Movement, RowKind, Transfer, TransferId, TransferRow, UserData};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TransferCode {
@@ -30,10 +30,13 @@ pub(super) enum TransferCode {
     Forgiveness = 8,
     /// Announces a period of a calendar limit.
     Announcement = 9,
+    /// Moves nothing: whoever creates it decides whether a lease that waits is admitted, or whether one
+    /// that was admitted is returned.
+    Gate = 10,
     /// A reservation or hold of a lease, made by a renew.
-    Renewal = 10,
+    Renewal = 11,
     /// Moves nothing: records a renew of a lease, or its denial.
-    RenewRecord = 11,
+    RenewRecord = 12,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,12 @@ pub(super) enum ReservationKind {
     Calendar = 3,
 }
 
+/// Marks the reservations of a first attempt that its server may return (`TB-17`).
+const MAY_RETURN: u32 = 1 << 8;
+/// Marks the voids of reservations that another attempt of the lease, with other requirements, made
+/// void from the beginning.
+const WITHDRAWAL: u32 = 1 << 9;
+
 impl TransferCode {
     pub(super) const fn number(self) -> NonZeroU16 {
         NonZeroU16::new(self as u16).expect("no code is 0")
@@ -87,6 +96,23 @@ pub(super) fn marker(id: TransferId) -> Transfer {
     Transfer::posted(id, TransferCode::Marker.movement(operator, markers, 0))
 }
 
+/// The gate of a lease, created by the server with this number (`TB-17`).
+pub(super) fn gate(lease: LeaseId, server: u64) -> Transfer {
+    let user_data = UserData { data_64: server, ..user_data(lease, None) };
+    deciding(ids::gate(lease)).with_user_data(user_data)
+}
+
+/// Of the server that returns a lease and of those that say that it is allowed, the first creates this
+/// one (`TB-17`).
+pub(super) fn reading(lease: LeaseId) -> Transfer {
+    deciding(ids::reading(lease)).with_user_data(user_data(lease, None))
+}
+
+fn deciding(id: TransferId) -> Transfer {
+    let (operator, markers) = (ids::operator_account(), ids::marker_account());
+    Transfer::posted(id, TransferCode::Gate.movement(operator, markers, 0))
+}
+
 impl AccountCode {
     pub(super) const fn number(self) -> NonZeroU16 {
         NonZeroU16::new(self as u16).expect("no code is 0")
@@ -102,8 +128,9 @@ impl ReservationKind {
         }
     }
 
+    /// From the user data of a reservation.
     pub(super) const fn from_number(number: u32) -> Option<Self> {
-        match number {
+        match number & !MAY_RETURN {
             1 => Some(Self::Reservation),
             2 => Some(Self::Hold),
             3 => Some(Self::Calendar),
@@ -154,4 +181,40 @@ pub(super) fn read_renewal_data(data_32: u32) -> Option<(ReservationKind, usize)
 pub(super) fn user_data(lease: LeaseId, kind: Option<ReservationKind>) -> UserData {
     let data_32 = kind.map_or(0, |kind| kind as u32);
     UserData { data_128: lease_data(lease).get(), data_64: 0, data_32 }
+}
+
+/// The user data of a reservation that its server may return before its caller is told.
+pub(super) const fn returnable_data(data: UserData) -> UserData {
+    UserData { data_32: data.data_32 | MAY_RETURN, ..data }
+}
+
+/// Whether a transfer of a lease is such a reservation. In those of renews the bit is part of a place.
+pub(super) fn may_return(row: &TransferRow) -> bool {
+    row.code == TransferCode::Reservation.number() && row.user_data.data_32 & MAY_RETURN != 0
+}
+
+/// Voids a reservation of a lease as if it had never been.
+pub(super) fn withdrawal(lease: LeaseId, pending: TransferId) -> Transfer {
+    let label = format!("xfer:withdraw:{lease}:{:032x}", pending.get());
+    let user_data = UserData { data_32: WITHDRAWAL, ..user_data(lease, None) };
+    Transfer::void(ids::transfer_at(lease.timestamp_ms(), &label), pending)
+        .with_user_data(user_data)
+}
+
+/// The reservation that a transfer of a lease withdraws. A void has the code of what it voids, and
+/// unless it has user data of its own, that too: in a renewal's the bit is part of a place.
+pub(super) fn withdrawn_by(row: &TransferRow) -> Option<TransferId> {
+    match row.kind {
+        RowKind::VoidPending { pending }
+            if row.code == TransferCode::Reservation.number()
+                && row.user_data.data_32 & WITHDRAWAL != 0 =>
+        {
+            Some(pending)
+        }
+        RowKind::VoidPending { .. }
+        | RowKind::Posted
+        | RowKind::BalancingCredit
+        | RowKind::Pending { .. }
+        | RowKind::PostPending { .. } => None,
+    }
 }

@@ -5,14 +5,18 @@
 mod plan;
 mod renewed;
 
-use ratelimiter::{Actuals, CompleteError, CompleteRequest, LeaseId, REQUIREMENTS_MAX, Unanswered};
+use ratelimiter::{
+    Actuals, CompleteError, CompleteRequest, LeaseId, LimitKey, REQUIREMENTS_MAX, Unanswered,
+};
 use tokio::sync::OwnedMutexGuard;
 
 use self::plan::{ChainReply, CompletePlan};
 pub(super) use self::plan::{already_done, end_marker_id, remaining_seconds, version_changed};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
+use super::codes::ReservationKind;
 use super::lease::{Lease, LeaseLookup};
+use super::renewed_lease::Part;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{AccountId, Ledger, TransferStatus};
 
@@ -23,13 +27,12 @@ const TRIES_MAX: usize = 1 + 2 * REQUIREMENTS_MAX + CHANGE_ATTEMPTS_MAX;
 /// The most times that a complete begins anew because the lease was renewed meanwhile.
 const RENEWS_MAX: usize = 16;
 
-/// When a lease ended.
+/// How a plan to end a lease went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum LeaseEnd {
-    /// By this call.
-    Now,
-    /// By another call, or by expiry; or it was never allowed.
-    Before,
+enum PlanEnd {
+    Done,
+    /// Nothing has changed: the lease was ended or renewed meanwhile.
+    Overtaken,
 }
 
 /// Per-account locks: at most one complete or renew of this server reopens a closed account at a time. Of
@@ -46,25 +49,67 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         request: &CompleteRequest,
     ) -> Result<(), CompleteError> {
-        self.end_lease(request.lease, &request.actuals).await.map(|_| ())
+        self.end_lease(request.lease, &request.actuals).await.map(drop)
     }
 
+    /// As a complete; returns the limits that have room again by it.
+    ///
+    /// # Errors
+    /// As for [`Limiter::complete`](ratelimiter::Limiter::complete).
+    pub async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        let ended = self.end_lease(request.lease, &request.actuals).await?;
+        Ok(ended.map(|lease| self.freed_by(&lease, &request.actuals)).unwrap_or_default())
+    }
+
+    /// Returns all that a lease has that was admitted here, and whose callers have gone away before they
+    /// were told. If another server has told somebody, or somebody has renewed it, the lease stays. Returns
+    /// the limits that have room again by it.
+    ///
+    /// # Errors
+    /// The cluster gave no answer.
+    pub async fn return_lease(&self, id: LeaseId) -> Result<Vec<LimitKey>, Unanswered> {
+        let lease = match self.cache.get(id) {
+            Some(lease) => lease,
+            None => match self.read_open_lease(id).await? {
+                Some(lease) => lease,
+                None => return Ok(Vec::new()),
+            },
+        };
+        if lease.renewed.is_some() {
+            return Ok(Vec::new());
+        }
+        let plan = plan::plan_return(&lease, self.cluster_now(), &self.read_table());
+        let end = match plan {
+            Some(plan) => self.end(plan).await?,
+            None => PlanEnd::Overtaken,
+        };
+        self.forget(&lease);
+        if end == PlanEnd::Overtaken {
+            return Ok(Vec::new());
+        }
+        let table = self.read_table();
+        let keys = lease.reservations.iter().filter_map(|held| table.key_of(held.account));
+        Ok(keys.cloned().collect())
+    }
+
+    /// Ends a lease. Returns it as it was, or `None` if another call or its expiry ended it before, or it
+    /// was never allowed.
     pub(super) async fn end_lease(
         &self,
         id: LeaseId,
         actuals: &Actuals,
-    ) -> Result<LeaseEnd, CompleteError> {
+    ) -> Result<Option<Lease>, CompleteError> {
         let mut known = self.cache.get(id);
         for _ in 0..RENEWS_MAX {
             let is_read = known.is_none();
             let lease = match known.take() {
                 Some(lease) => lease,
-                None => match self.look_up_lease(id).await? {
-                    LeaseLookup::Open(lease) => *lease,
-                    LeaseLookup::Completed | LeaseLookup::Unknown => {
-                        self.cache.remove(id);
-                        return Ok(LeaseEnd::Before);
-                    }
+                None => match self.read_open_lease(id).await? {
+                    Some(lease) => lease,
+                    None => return Ok(None),
                 },
             };
             let plan = {
@@ -74,26 +119,64 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     None => plan::plan(&lease, actuals, now, &table)?,
                 }
             };
-            let end = match plan {
-                Some(plan) => self.end(plan).await?,
+            match plan {
+                Some(plan) => {
+                    if self.end(plan).await? == PlanEnd::Done {
+                        self.forget(&lease);
+                        return Ok(Some(lease));
+                    }
+                }
+                None if is_read => {
+                    self.forget(&lease);
+                    return Ok(None);
+                }
                 // Another server may have renewed a lease that has lapsed as far as it is known here.
-                None if !is_read => continue,
-                None => Some(LeaseEnd::Before),
-            };
-            // Otherwise it was ended or renewed: read it.
-            if let Some(end) = end {
-                self.cache.remove(id);
-                self.record_use_of_instances(&lease);
-                return Ok(end);
+                None => {}
             }
         }
         let reason = "the lease is renewed as soon as it is known".to_owned();
         Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
     }
 
-    /// Tries the plan until it succeeds: one request, unless part of it is refused. `None` if the lease
-    /// was ended or renewed meanwhile.
-    async fn end(&self, mut plan: CompletePlan) -> Result<Option<LeaseEnd>, Unanswered> {
+    /// The limits of which a completed lease gave something back.
+    fn freed_by(&self, lease: &Lease, actuals: &Actuals) -> Vec<LimitKey> {
+        let (parts, table) = (lease.parts(), self.read_table());
+        let is_freed = |part: &Part, key: &LimitKey| {
+            let same = parts.iter().filter(|other| other.at == part.at);
+            let held = same.fold(0, |sum: u64, other| sum.saturating_add(other.held.amount));
+            let actual = actuals.iter().find(|actual| actual.key == *key);
+            part.held.kind == ReservationKind::Hold
+                || actual.is_some_and(|actual| actual.amount < held)
+        };
+        let freed = parts.iter().filter_map(|part| {
+            let key = table.key_of(part.held.account)?;
+            is_freed(part, key).then(|| key.clone())
+        });
+        freed.collect()
+    }
+
+    /// The lease according to the ledger, unless it is unknown, was denied or has ended.
+    pub(super) async fn read_open_lease(&self, id: LeaseId) -> Result<Option<Lease>, Unanswered> {
+        match self.look_up_lease(id).await? {
+            LeaseLookup::Open(lease) => {
+                let job = self.cache.get(id).and_then(|cached| cached.job);
+                Ok(Some(Lease { job, ..*lease }))
+            }
+            LeaseLookup::Completed | LeaseLookup::Denied | LeaseLookup::Unknown => {
+                self.cache.remove(id);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A lease has ended.
+    fn forget(&self, lease: &Lease) {
+        self.cache.remove(lease.id);
+        self.record_use_of_instances(lease);
+    }
+
+    /// Tries the plan until it succeeds: one request, unless part of it is refused.
+    async fn end(&self, mut plan: CompletePlan) -> Result<PlanEnd, Unanswered> {
         let mut locks = AccountLocks::default();
         for _ in 0..TRIES_MAX {
             let item = plan.item(self.cluster_now(), || self.new_attempt());
@@ -104,9 +187,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     self.counters.lease_transfers.add(created_count);
                     self.count_uncovered(&plan);
                     self.remember_debtors(plan.debtors()).await;
-                    return Ok(Some(LeaseEnd::Now));
+                    return Ok(PlanEnd::Done);
                 }
-                ChainReply::AlreadyDone => return Ok(None),
+                ChainReply::AlreadyDone => return Ok(PlanEnd::Overtaken),
                 ChainReply::Retry => {}
                 ChainReply::ReadAccount(account) => {
                     locks = self.with_lock_of(locks, account).await;

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratelimiter::admission::Turn;
 use ratelimiter::{
     DenialReason, InstanceMark, Limit, LimitKey, LimitState, NoInstance, Page, ReserveError,
     ReserveRequest, Unanswered,
@@ -62,6 +63,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         request: &ReserveRequest,
         requirements: Vec<ResolvedRequirement>,
+        turn: Turn<'_>,
     ) -> Result<NeededInstances<'_>, ReserveError> {
         let not_ready = requirements.iter().filter(|need| !need.limit.is_made());
         let keys: Vec<LimitKey> = not_ready.map(|need| need.limit.key().clone()).collect();
@@ -78,7 +80,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             return Ok(NeededInstances::None(plan));
         }
         self.reject_when_expiry_lags()?;
-        if let Some(answer) = self.try_ready_limits(request.lease, &requirements).await? {
+        if let Some(answer) = self.try_ready_limits(request, &requirements, turn).await? {
             return Ok(NeededInstances::None(ReservePlan::Answered(answer)));
         }
         match self.claim_new_instances(keys) {

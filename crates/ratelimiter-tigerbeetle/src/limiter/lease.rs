@@ -1,10 +1,13 @@
 //! A lease, from its reserve or from its transfers.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Decision, JobId, LeaseId, REQUIREMENTS_MAX, RenewNumber, ReserveError};
+use ratelimiter::{
+    Decision, JobId, LeaseId, REQUIREMENTS_MAX, RenewNumber, Requirement, Requirements,
+    ReserveError,
+};
 use smallvec::SmallVec;
 
-use super::codes::ReservationKind;
+use super::codes::{ReservationKind, TransferCode, may_return, withdrawn_by};
 use super::renewed_lease::{Part, RenewedLease, first_parts};
 use super::reservation::Reservation;
 use super::table::ResolvedRequirement;
@@ -12,7 +15,8 @@ use crate::ids;
 use crate::ledger::{TransferId, TransferRow};
 
 /// At least the number of transfers of one lease that is not renewed: its reservations, a void and a
-/// new reservation for each, and a marker. Those of one that is are read in pages of this size.
+/// new reservation for each, a gate, a marker, and one that says that a caller has it. Those of one that
+/// is are read in pages of this size.
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 /// More than an open lease usually has. The first query asks for this many: a message to the
 /// cluster carries as many queries as there is room for their rows.
@@ -28,10 +32,21 @@ pub(super) struct Lease {
     pub(super) reserved_at: Timestamp,
     /// Known to the server that allowed it, if it was given.
     pub(super) job: Option<Box<JobId>>,
+    pub(super) claim: Claim,
     /// What its reserve made, in the order of the chain; never empty. Up to four are stored inline.
     pub(super) reservations: SmallVec<[Reservation; 4]>,
     /// Set once it was renewed. Then this has what it holds.
     pub(super) renewed: Option<Box<RenewedLease>>,
+}
+
+/// Whether a lease may be returned because its callers have gone away (`TB-17`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Claim {
+    /// It is not returned: a caller has it, or will get it.
+    Kept,
+    /// By the server that admitted it, until somebody else creates the lease's transfer
+    /// `xfer:read:<lease>`, or renews it. The gate has the number of that server; a first attempt has no gate.
+    Returnable { by: Option<u64> },
 }
 
 /// A lease according to the ledger.
@@ -39,6 +54,8 @@ pub(super) struct Lease {
 pub(super) enum LeaseLookup {
     /// It was never allowed.
     Unknown,
+    /// It was denied for good: its gate is closed, and it has nothing.
+    Denied,
     /// It was completed.
     Completed,
     /// It was allowed and not completed; its reservations may have expired.
@@ -68,15 +85,15 @@ impl Lease {
             });
         let reservations: SmallVec<_> = reservations.collect();
         let created_at = first_created_at.expect("a reserve has at least one requirement");
-        let reserved_at = reserved_at(created_at, &reservations);
-        Self { id, reserved_at, job: None, reservations, renewed: None }
+        let (reserved_at, claim) = (reserved_at(created_at, &reservations), Claim::Kept);
+        Self { id, reserved_at, job: None, claim, reservations, renewed: None }
     }
 
     /// Answers a repeated reserve (`RES-04`, `RES-09`): allowed as before if it has the same
     /// requirements and all of them are still live.
     pub(super) fn replay(
         &self,
-        requirements: &[ResolvedRequirement],
+        requirements: &Requirements,
         now: Timestamp,
     ) -> Result<Decision, ReserveError> {
         let has_lapsed = match &self.renewed {
@@ -86,10 +103,9 @@ impl Lease {
         if has_lapsed {
             return Err(ReserveError::LeaseEnded);
         }
-        let held = |requirement: &ResolvedRequirement| {
-            let key = requirement.limit.key();
+        let held = |Requirement { key, amount }: &Requirement| {
             let is_same = |held: &Reservation| {
-                held.amount == requirement.amount && held.is_of(key, || ids::limit_account(key))
+                held.amount == amount.get() && held.is_of(key, || ids::limit_account(key))
             };
             self.reservations.iter().any(is_same)
         };
@@ -104,6 +120,11 @@ impl Lease {
     /// The number of its last renew.
     pub(super) fn version(&self) -> Option<RenewNumber> {
         self.renewed.as_ref().map(|renewed| renewed.last.number)
+    }
+
+    /// As it is after a renew, which only somebody sends who was told of it.
+    pub(super) fn renewed_as(self, renewed: RenewedLease) -> Self {
+        Self { claim: Claim::Kept, renewed: Some(Box::new(renewed)), ..self }
     }
 
     /// All that it has reserved and not given back, lapsed or not.
@@ -137,25 +158,63 @@ impl LeaseLookup {
     /// is no reservation, so a completed lease is recognised permanently.
     pub(super) fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
         let Some(reserved_at) = reserved_at_of(rows) else {
-            return Self::Unknown;
+            return if rows.is_empty() { Self::Unknown } else { Self::Denied };
         };
-        let reservations: SmallVec<_> = rows.iter().map_while(Reservation::from_row).collect();
-        let renewed = match &rows[reservations.len()..] {
-            [] => None,
-            later => match RenewedLease::from_rows(&reservations, later) {
-                Some(renewed) => Some(Box::new(renewed)),
-                None => return Self::Completed,
-            },
-        };
-        Self::Open(Box::new(Lease { id, reserved_at, job: None, reservations, renewed }))
+        let (mut reservations, mut later) = (SmallVec::new(), Vec::new());
+        for row in rows_that_count(rows) {
+            match Reservation::from_row(row) {
+                Some(reservation) => reservations.push(reservation),
+                None => later.push(*row),
+            }
+        }
+        let claim = Claim::from_rows(id, rows);
+        let lease = Lease { id, reserved_at, job: None, claim, reservations, renewed: None };
+        if later.is_empty() {
+            return Self::Open(Box::new(lease));
+        }
+        match RenewedLease::from_rows(&lease.reservations, &later) {
+            Some(renewed) => Self::Open(Box::new(lease.renewed_as(renewed))),
+            None => Self::Completed,
+        }
+    }
+}
+
+impl Claim {
+    /// The claim to a lease that was not renewed.
+    fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
+        let mut gates = rows.iter().filter(|row| is_gate(row));
+        if gates.clone().any(|row| row.id == ids::reading(id)) {
+            return Self::Kept;
+        }
+        match gates.next() {
+            Some(gate) => Self::Returnable { by: Some(gate.user_data.data_64) },
+            None if rows.iter().any(may_return) => Self::Returnable { by: None },
+            None => Self::Kept,
+        }
     }
 }
 
 /// When a lease was reserved, by its transfers, oldest first, those of its end included; `None` if
 /// it was never allowed.
 pub(super) fn reserved_at_of(rows: &[TransferRow]) -> Option<Timestamp> {
-    let reservations: SmallVec<[_; 4]> = rows.iter().map_while(Reservation::from_row).collect();
-    rows.first().map(|first| reserved_at(first.timestamp, &reservations))
+    let mut rows = rows_that_count(rows).peekable();
+    let created_at = rows.peek()?.timestamp;
+    let reservations: SmallVec<[_; 4]> = rows.map_while(Reservation::from_row).collect();
+    Some(reserved_at(created_at, &reservations))
+}
+
+/// The transfers of a lease without its gates, and without reservations that were withdrawn.
+fn rows_that_count(rows: &[TransferRow]) -> impl Iterator<Item = &TransferRow> {
+    let withdrawn: SmallVec<[_; 4]> = rows.iter().filter_map(withdrawn_by).collect();
+    let is_withdrawn =
+        move |row: &TransferRow| withdrawn_by(row).is_some() || withdrawn.contains(&row.id);
+    rows.iter().filter(move |row| !is_gate(row) && !is_withdrawn(row))
+}
+
+/// Whether a transfer of a lease is its gate, or says that a caller has it: neither reserves anything
+/// (`TB-17`).
+fn is_gate(row: &TransferRow) -> bool {
+    row.code == TransferCode::Gate.number()
 }
 
 /// When a lease was reserved whose first transfer was created at `created_at`.

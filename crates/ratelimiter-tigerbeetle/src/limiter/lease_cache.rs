@@ -108,11 +108,14 @@ mod tests {
     use smallvec::SmallVec;
 
     use super::*;
+    use crate::limiter::lease::Claim;
 
     fn lease(id: u128) -> Lease {
         let reserved_at = Timestamp::from_unix_ms(1);
         let id = LeaseId::from_u128(id);
-        Lease { id, reserved_at, job: None, reservations: SmallVec::new(), renewed: None }
+        let claim = Claim::Kept;
+        let reservations = SmallVec::new();
+        Lease { id, reserved_at, job: None, claim, reservations, renewed: None }
     }
 
     #[test]

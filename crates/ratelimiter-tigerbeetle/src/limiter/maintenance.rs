@@ -86,7 +86,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn probe_expiry(&self) -> Result<(), Unanswered> {
         let leases = self.counters.leases_allowed.get();
         let step = lock(&self.probe).step(self.cluster_now(), leases);
-        let account = ids::probe_account(self.probe_number);
+        let account = ids::probe_account(self.number);
         match step {
             ProbeStep::Wait => {}
             ProbeStep::Send => {
@@ -115,7 +115,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     fn probe(&self) -> Transfer {
         let attempt = self.new_attempt();
         let label = format!("xfer:probe:{:032x}", attempt.nonce);
-        let account = ids::probe_account(self.probe_number);
+        let account = ids::probe_account(self.number);
         let movement = TransferCode::Probe.movement(account, ids::operator_account(), 1);
         Transfer::pending(ids::transfer_at(attempt.unix_ms, &label), movement, PROBE_SECONDS)
     }

@@ -3,14 +3,12 @@
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, CompleteError, Decision, FirstLeases, ForgiveError, HeldAmount, LeaseId, LeasePage,
-    LeasePosition, LeasesError, LimitKey, OpenLease, ReleaseError, ReserveError, ReserveRequest,
-    Unanswered,
+    LeasePosition, LeasesError, LimitKey, OpenLease, ReleaseError, ReserveRequest, Unanswered,
 };
 
 use super::TigerBeetleLimiter;
 use super::capacity::Attempt;
 use super::codes::TransferCode;
-use super::complete::LeaseEnd;
 use super::lease::{Lease, reserved_at_of};
 use super::reservation::Reservation;
 use super::table::LimitTable;
@@ -79,8 +77,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     pub(super) async fn release_lease(&self, lease: LeaseId) -> Result<(), ReleaseError> {
         match self.end_lease(lease, &Actuals::none()).await {
-            Ok(LeaseEnd::Now) => Ok(()),
-            Ok(LeaseEnd::Before) => Err(ReleaseError::UnknownLease { lease }),
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(ReleaseError::UnknownLease { lease }),
             Err(CompleteError::Unanswered(unanswered)) => Err(unanswered.into()),
             Err(CompleteError::Refused(refused)) => Err(refused.into()),
             Err(CompleteError::InvalidActual { .. }) => {
@@ -126,12 +124,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// Remembers the job ID of a lease that was allowed, if it has one: the ledger has no room for it.
-    pub(super) fn remember_job(
-        &self,
-        request: &ReserveRequest,
-        answer: &Result<Decision, ReserveError>,
-    ) {
-        if let (Some(job), Ok(Decision::Allowed { .. })) = (&request.job, answer) {
+    pub(super) fn remember_job(&self, request: &ReserveRequest, decision: Option<&Decision>) {
+        if let (Some(job), Some(Decision::Allowed { .. })) = (&request.job, decision) {
             self.cache.set_job(request.lease, job);
         }
     }

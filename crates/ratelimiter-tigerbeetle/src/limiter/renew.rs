@@ -19,7 +19,7 @@ use super::capacity::CHANGE_ATTEMPTS_MAX;
 use super::codes::ReservationKind;
 use super::complete::AccountLocks;
 use super::due_instances::first_error;
-use super::lease::{Lease, LeaseLookup};
+use super::lease::Lease;
 use super::renewed_lease::{DeniedBy, Part, RenewOutcome, RenewRecord};
 use super::reserve::AT_ONCE;
 use super::table::{KnownLimit, LimitTable, ResolvedRequirement};
@@ -38,7 +38,8 @@ struct DeniedGrowth {
 
 /// How an attempt ended.
 enum Outcome {
-    Answered(Renewal),
+    /// The answer, and the limits that have room again.
+    Answered(Renewal, Vec<LimitKey>),
     /// Try again.
     Again,
     /// The lease may have changed: read it, and try again.
@@ -54,16 +55,23 @@ struct Attempts<'a> {
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
-    pub(super) async fn renew_one(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+    /// As a renew; also returns the limits that have room again by it.
+    ///
+    /// # Errors
+    /// As for [`Limiter::renew`](ratelimiter::Limiter::renew).
+    pub async fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
         let lease = self.lease_to_renew(request).await?;
         let (findings, locks) = (Findings::default(), AccountLocks::default());
         let mut attempts = Attempts { request, lease, findings, locks };
         for _ in 0..TRIES_MAX {
             match self.try_renew(&mut attempts).await? {
-                Outcome::Answered(renewal) => return Ok(renewal),
+                Outcome::Answered(renewal, freed) => return Ok((renewal, freed)),
                 Outcome::Again => {}
                 Outcome::ReadLease => {
-                    attempts.lease = self.read_open_lease(request.lease).await?;
+                    attempts.lease = self.read_lease_to_renew(request.lease).await?;
                 }
             }
         }
@@ -80,27 +88,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         };
         match self.cache.get(request.lease).filter(is_usable) {
             Some(lease) => Ok(lease),
-            None => self.read_open_lease(request.lease).await,
+            None => self.read_lease_to_renew(request.lease).await,
         }
     }
 
-    async fn read_open_lease(&self, id: LeaseId) -> Result<Lease, RenewError> {
-        match self.look_up_lease(id).await? {
-            LeaseLookup::Open(lease) => {
-                let job = self.cache.get(id).and_then(|cached| cached.job);
-                Ok(Lease { job, ..*lease })
-            }
-            LeaseLookup::Completed | LeaseLookup::Unknown => {
-                self.cache.remove(id);
-                Err(RenewError::LeaseEnded)
-            }
-        }
+    async fn read_lease_to_renew(&self, id: LeaseId) -> Result<Lease, RenewError> {
+        self.read_open_lease(id).await?.ok_or(RenewError::LeaseEnded)
     }
 
     async fn try_renew(&self, attempts: &mut Attempts<'_>) -> Result<Outcome, RenewError> {
         let request = attempts.request;
         if let Some(answer) = self.answer_known(request, &attempts.lease)? {
-            return Ok(Outcome::Answered(answer));
+            return Ok(Outcome::Answered(answer, Vec::new()));
         }
         let (changes, growths) = self.ready_growths(request, &attempts.lease).await?;
         if let Some(denied) = self.refuse_growths(&growths)? {
@@ -120,7 +119,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 let requirements: Vec<_> =
                     growths.into_iter().map(|growth| growth.requirement).collect();
                 let shadow_denied = self.shadow_denied_by(&requirements, &results).await;
-                Ok(Outcome::Answered(self.renewed(request, lease, &requirements, shadow_denied)))
+                let renewal = self.renewed(request, lease, &requirements, shadow_denied);
+                let shrunk = changes.into_iter().filter(Change::shrinks);
+                Ok(Outcome::Answered(renewal, shrunk.map(|change| change.key).collect()))
             }
             RenewReply::ReadLease => Ok(Outcome::ReadLease),
             RenewReply::Lapsed(part) => {
@@ -271,7 +272,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let (number, decided_at) = (request.number, result.timestamp);
         let last = RenewRecord { number, decided_at, outcome };
         self.cache.insert(plan::denied_lease(lease, last));
-        Ok(Outcome::Answered(Renewal::Denied(denial)))
+        Ok(Outcome::Answered(Renewal::Denied(denial), Vec::new()))
     }
 
     /// A number that was denied before: the hint is of this moment.

@@ -3,19 +3,23 @@
 mod batch;
 mod chain;
 mod shadow;
+mod turns;
 
 use std::time::Duration;
 
 use futures::future::try_join;
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest, Unanswered,
+    Decision, Denial, DenialReason, LimitKey, ReserveError, ReserveRequest, Unanswered,
 };
 
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
+pub use self::turns::LOOK_EVERY;
+pub(super) use self::turns::UnansweredAttempts;
 use super::TigerBeetleLimiter;
 use super::due_instances::{InstanceClaim, first_error};
-use super::lease::{Lease, LeaseLookup};
+use super::lease::{Claim, Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
@@ -38,7 +42,7 @@ pub(super) enum ReservePlan {
     /// Templates match some of these keys, and their limits are not ready: make them, and plan again.
     MakeInstances(Vec<ResolvedRequirement>),
     /// This is the answer.
-    Answered(Result<Decision, ReserveError>),
+    Answered(Result<TurnAnswer, ReserveError>),
     /// The definitions deny a new lease, so only an existing one can be allowed (`RES-06`).
     DeniedByDefinition {
         requirements: Vec<ResolvedRequirement>,
@@ -55,6 +59,15 @@ pub(super) enum NeededInstances<'a> {
     None(ReservePlan),
 }
 
+/// For whom a lease is read that may have been admitted before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reader {
+    /// For a caller that waits: an attempt for it may have had no answer.
+    Waiter,
+    /// For one that repeats its request, perhaps at another server.
+    Repeat,
+}
+
 /// The ledger's reply to a chain.
 struct ChainReply<'a> {
     transfers: &'a [TransferId],
@@ -68,11 +81,22 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         request: &ReserveRequest,
     ) -> Result<Decision, ReserveError> {
-        let lease = request.lease;
-        match self.plan_in_course(request).await? {
+        Ok(self.reserve_first(request, Turn::default()).await?.decision)
+    }
+
+    /// The first attempt of a lease.
+    async fn reserve_first(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let plan = match turn.behind {
+            Some(key) => self.plan_behind(request, key)?,
+            None => self.plan_in_course(request, turn).await?,
+        };
+        match plan {
             ReservePlan::SendChain(requirements) => {
-                let mut item = WorkItem::new();
-                chain::push(&mut item, lease, &requirements);
+                let item = chain::first(request.lease, &requirements, turn.may_return);
                 let transfers: Vec<_> = transfers_of(&item).collect();
                 let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
                 let reply = ChainReply {
@@ -80,27 +104,44 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     transfers: &transfers,
                     results: &results,
                 };
-                self.interpret_reply(request, &requirements, reply).await
+                let answer = self.interpret_reply(request, &requirements, reply).await;
+                self.burn_others(request, &requirements, turn, answer).await
             }
-            ReservePlan::Replay(requirements) => self.replay(lease, &requirements).await,
+            ReservePlan::Replay(requirements) => {
+                self.replay(request, &requirements, Reader::Repeat).await
+            }
             ReservePlan::Answered(answer) => answer,
             ReservePlan::BeginPeriods(_) | ReservePlan::MakeInstances(_) => {
                 unreachable!("they have begun, and were made")
             }
             ReservePlan::DeniedByDefinition { requirements, otherwise } => {
-                self.find_existing_lease(lease, &requirements).await.unwrap_or(otherwise)
+                let is_burned = turns::burns(&otherwise, turn);
+                let probe = match is_burned {
+                    true => chain::burn(request.lease, &requirements),
+                    false => chain::probe(request.lease, &requirements),
+                };
+                let existing = self.find_existing_lease(request, &requirements, probe).await;
+                existing.unwrap_or_else(|| {
+                    let may_ask_again = is_burned && turn.attempt.is_some();
+                    let ask_again_after = may_ask_again.then_some(self.options.hints.decreasing);
+                    Ok(TurnAnswer { ask_again_after, ..TurnAnswer::last(otherwise?) })
+                })
             }
         }
     }
 
     /// As [`plan_reserve`](Self::plan_reserve), after the instances that are needed were made and the
     /// periods have begun.
-    async fn plan_in_course(&self, request: &ReserveRequest) -> Result<ReservePlan, ReserveError> {
+    async fn plan_in_course(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<ReservePlan, ReserveError> {
         for _ in 0..PLANS_MAX {
             match self.plan_reserve(request)? {
                 ReservePlan::BeginPeriods(keys) => self.begin_periods(keys).await?,
                 ReservePlan::MakeInstances(requirements) => {
-                    match self.needed_instances(request, requirements).await? {
+                    match self.needed_instances(request, requirements, turn).await? {
                         NeededInstances::Check(claim) => {
                             first_error(self.check_instances(&claim.keys).await)?;
                         }
@@ -121,9 +162,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// denied anyhow. Nothing is reserved. Returns the answer if it is known then.
     pub(super) async fn try_ready_limits(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-    ) -> Result<Option<Result<Decision, ReserveError>>, Unanswered> {
+        turn: Turn<'_>,
+    ) -> Result<Option<Result<TurnAnswer, ReserveError>>, Unanswered> {
         let now = self.cluster_now();
         let is_ready = |need: &&ResolvedRequirement| {
             need.limit.is_made() && !need.limit.account.has_ended(now)
@@ -133,12 +175,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             return Ok(None);
         }
         ready.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
-        let trial = chain::trial(lease, &ready);
+        if turns::number(turn).is_some() {
+            return Ok(self.deny_scarce(&ready).await?.map(Ok));
+        }
+        let trial = chain::trial(request.lease, &ready);
         let results = self.ledger.create_transfers(trial).await.map_err(unanswered)?;
         Ok(match chain::read_trial(&results) {
             None => None,
-            Some(Refusal::Known) => Some(self.replay(lease, requirements).await),
-            Some(refusal) => Some(self.refuse(refusal, lease, &ready).await),
+            Some(Refusal::Known) => Some(self.replay(request, requirements, Reader::Repeat).await),
+            Some(Refusal::DeniedBefore { at }) => {
+                let is_it = |need: &ResolvedRequirement| need.limit.key() == ready[at].limit.key();
+                let at = requirements.iter().position(is_it).expect("it is one of them");
+                Some(self.deny_for_good(request, requirements, at).await)
+            }
+            Some(refusal) => {
+                let answer = self.refuse(refusal, request, &ready).await;
+                Some(self.burn_others(request, requirements, turn, answer).await)
+            }
         })
     }
 
@@ -204,10 +257,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
         reply: ChainReply<'_>,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
         match chain::read(reply.results) {
-            Ok(()) => Ok(self.allow(request, requirements, reply)),
-            Err(refusal) => self.refuse(refusal, request.lease, requirements).await,
+            Ok(()) => Ok(TurnAnswer::admitted(self.allow(request, requirements, reply))),
+            Err(refusal) => self.refuse(refusal, request, requirements).await,
         }
     }
 
@@ -215,19 +268,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn refuse(
         &self,
         refusal: Refusal,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
         match refusal {
             Refusal::NoRoom { at } => {
                 let streak = requirements[at].limit.counts.record_denial();
-                Ok(self.deny(&requirements[at], streak))
+                let denied = self.deny(&requirements[at], streak);
+                Ok(TurnAnswer::not_now(denied, self.room_after([&requirements[at]])))
             }
-            Refusal::DeniedBefore { at } => Ok(self.deny_again(&requirements[at])),
-            Refusal::Decreasing { at } => Ok(self.deny_decreasing(&requirements[at])),
-            Refusal::Known => self.replay(lease, requirements).await,
+            Refusal::DeniedBefore { at } => self.deny_for_good(request, requirements, at).await,
+            Refusal::Decreasing { at } => {
+                let denied = self.deny_decreasing(&requirements[at]);
+                Ok(TurnAnswer::not_now(denied, self.options.hints.decreasing))
+            }
+            Refusal::Known => self.replay(request, requirements, Reader::Repeat).await,
             Refusal::Unexpected(status) => {
-                let reason = unexpected_status("reserve", status);
+                let (lease, reason) = (request.lease, unexpected_status("reserve", status));
                 tracing::error!(%lease, ?status, "tigerbeetle refused a reserve unexpectedly");
                 Err(reason.into())
             }
@@ -260,70 +317,104 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// The lease exists, or may exist: the ledger decides.
     async fn replay(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-    ) -> Result<Decision, ReserveError> {
-        let lookup = self.look_up_lease(lease).await?;
-        self.reply_from_lease(lease, requirements, lookup).unwrap_or_else(|| {
+        reader: Reader,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let lookup = self.look_up_lease(request.lease).await?;
+        let denied = || Ok(self.deny_again(&requirements[0]));
+        self.reply_from_lease(request, lookup, reader, denied).await.unwrap_or_else(|| {
             // Two leases would have to agree in 80 bits of a hash and in a millisecond.
+            let lease = request.lease;
             tracing::error!(%lease, "transfers of the lease exist with other user data");
             Err(ReserveError::LeaseConflict)
         })
     }
 
     /// The answer for a lease that the ledger knows; `None` if it was never allowed.
-    fn reply_from_lease(
+    async fn reply_from_lease(
         &self,
-        lease: LeaseId,
-        requirements: &[ResolvedRequirement],
+        request: &ReserveRequest,
         lookup: LeaseLookup,
-    ) -> Option<Result<Decision, ReserveError>> {
+        reader: Reader,
+        denied: impl FnOnce() -> Result<Decision, ReserveError>,
+    ) -> Option<Result<TurnAnswer, ReserveError>> {
         match lookup {
-            LeaseLookup::Open(known) => {
-                let decision = known.replay(requirements, self.cluster_now());
-                if decision.is_ok() {
-                    self.cache.insert(*known);
-                }
-                Some(decision)
-            }
+            LeaseLookup::Open(known) => Some(self.reply_from_open(request, *known, reader).await),
             LeaseLookup::Completed => {
-                self.cache.remove(lease);
+                self.cache.remove(request.lease);
                 Some(Err(ReserveError::LeaseEnded))
             }
+            LeaseLookup::Denied => Some(denied().map(TurnAnswer::last)),
             LeaseLookup::Unknown => None,
         }
     }
 
+    async fn reply_from_open(
+        &self,
+        request: &ReserveRequest,
+        known: Lease,
+        reader: Reader,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let own = Claim::Returnable { by: Some(self.gate_number()) };
+        let is_new = reader == Reader::Waiter && known.claim == own;
+        let decision = match known.replay(&request.requirements, self.cluster_now()) {
+            // It was admitted without an answer, and a part has expired: nobody holds the others.
+            Err(ReserveError::LeaseEnded) if is_new => {
+                self.return_lease(request.lease).await?;
+                return Err(ReserveError::LeaseEnded);
+            }
+            decision => decision?,
+        };
+        if !is_new && !self.keep(&known).await? {
+            self.cache.remove(request.lease);
+            return Err(ReserveError::LeaseEnded);
+        }
+        self.cache.insert(known);
+        Ok(TurnAnswer { is_new, ..TurnAnswer::last(decision) })
+    }
+
     /// A lease that was allowed or denied before, perhaps at another server, gets the same answer
     /// even if its limits have changed since (`RES-06`). An allowed lease has transfers; a denied
-    /// one has only burned an ID. Neither check changes anything. `None` if the lease is unknown.
+    /// one has burned an ID, and may have a gate. Neither check changes anything, unless the probe
+    /// burns an ID. `None` if the lease is unknown.
     async fn find_existing_lease(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-    ) -> Option<Result<Decision, ReserveError>> {
-        let probe = async {
-            let probed = self.ledger.create_transfers(chain::probe(lease, requirements)).await;
-            probed.map_err(unanswered)
-        };
-        let (lookup, probed) = match try_join(self.look_up_lease(lease), probe).await {
+        probe: WorkItem,
+    ) -> Option<Result<TurnAnswer, ReserveError>> {
+        let probe = async { self.ledger.create_transfers(probe).await.map_err(unanswered) };
+        let (lookup, probed) = match try_join(self.look_up_lease(request.lease), probe).await {
             Ok(seen) => seen,
             Err(unanswered) => return Some(Err(unanswered.into())),
         };
-        if let Some(answer) = self.reply_from_lease(lease, requirements, lookup) {
-            return Some(answer);
+        let probed = chain::read_probe(&probed);
+        let at = if let Some(Refusal::DeniedBefore { at }) = probed { at } else { 0 };
+        let denied = || Ok(self.deny_again(&requirements[at]));
+        let reply = self.reply_from_lease(request, lookup, Reader::Repeat, denied).await;
+        match reply {
+            Some(answer) => Some(answer),
+            None => Some(self.refuse(probed?, request, requirements).await),
         }
-        Some(self.refuse(chain::read_probe(&probed)?, lease, requirements).await)
     }
 
     pub(super) fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {
+        no_room(requirement, self.hint(requirement, streak))
+    }
+
+    /// The backoff after so many denials in a row; at most until the period ends.
+    fn hint(&self, requirement: &ResolvedRequirement, streak: u32) -> Duration {
         let kind = requirement.limit.registered.limit.kind;
         let backoff = self.options.hints.delay(kind, streak, self.random_f64());
-        let reset_after = requirement.limit.account.ends_at.map(|ends_at| {
-            let reset_after = ends_at.since(self.cluster_now());
-            reset_after.max(AT_ONCE)
-        });
-        no_room(requirement, reset_after.map_or(backoff, |reset_after| backoff.min(reset_after)))
+        let reset_after = self.reset_after(requirement);
+        reset_after.map_or(backoff, |reset_after| backoff.min(reset_after))
+    }
+
+    /// When the period of a calendar limit ends.
+    fn reset_after(&self, requirement: &ResolvedRequirement) -> Option<Duration> {
+        let ends_at = requirement.limit.account.ends_at?;
+        Some(ends_at.since(self.cluster_now()).max(AT_ONCE))
     }
 
     /// Denied before: the hint uses the key's current streak of denials, if there is one.

@@ -55,6 +55,22 @@ async fn count_with(on: &OnModel, capacity: u128) -> usize {
     balances.filter(|has| has.credits_posted - has.debits_posted == capacity).count()
 }
 
+/// Defines `t:a` with 20 units while answers are lost, from each call on until the change has reached the
+/// account. `check` runs after each.
+async fn define_without_answers(on: &OnModel, limiter: &OnModelLimiter, check: impl AsyncFn(&str)) {
+    for number in 0..4 {
+        on.ledger.fail_from(number, Fault::AnswerLost);
+        drop(limiter.define(on.concurrency("t:a", 60, 20)).await.unwrap_err());
+        on.ledger.heal();
+        let is_changed = capacity(on, "t:a").await == 20;
+        check(&format!("call {number}")).await;
+        if is_changed {
+            return;
+        }
+    }
+    panic!("no definition has reached the account");
+}
+
 /// TB-21, TPL-07: a caller that goes away while its instance is made leaves nothing that counts.
 #[test]
 fn tb_21_a_caller_that_gives_up_leaves_no_instance() {
@@ -157,19 +173,11 @@ fn tb_21_an_unanswered_definition_leaves_its_key_to_the_template() {
             at.define(on.concurrency("t:*", 60, 5)).await.unwrap();
         }
         assert!(is_allowed(&on, &other, "t:a", 1).await);
-        let mut is_changed = false;
-        for number in 0..4 {
-            on.ledger.fail_from(number, Fault::AnswerLost);
-            drop(limiter.define(on.concurrency("t:a", 60, 20)).await.unwrap_err());
-            on.ledger.heal();
-            is_changed |= capacity(&on, "t:a").await == 20;
+        define_without_answers(&on, &limiter, async |case| {
             limiter.tick().await;
-            assert_eq!(capacity(&on, "t:a").await, 5, "call {number}");
-            if is_changed {
-                return;
-            }
-        }
-        panic!("no definition has reached the account");
+            assert_eq!(capacity(&on, "t:a").await, 5, "{case}");
+        })
+        .await;
     });
 }
 
@@ -181,18 +189,10 @@ fn tb_21_an_unanswered_definition_admits_nothing_more() {
         let limiter = on.limiter();
         limiter.define(on.concurrency("t:*", 60, 5)).await.unwrap();
         assert!(is_allowed(&on, &limiter, "t:a", 1).await);
-        let mut is_changed = false;
-        for number in 0..4 {
-            on.ledger.fail_from(number, Fault::AnswerLost);
-            drop(limiter.define(on.concurrency("t:a", 60, 20)).await.unwrap_err());
-            on.ledger.heal();
-            is_changed |= capacity(&on, "t:a").await == 20;
-            assert!(!is_allowed(&on, &limiter, "t:a", 5).await, "call {number}");
-            if is_changed {
-                return;
-            }
-        }
-        panic!("no definition has reached the account");
+        define_without_answers(&on, &limiter, async |case| {
+            assert!(!is_allowed(&on, &limiter, "t:a", 5).await, "{case}");
+        })
+        .await;
     });
 }
 

@@ -23,7 +23,7 @@ async fn account<L: Ledger + Clone>(on: &TestContext<L>) -> AccountRow {
 }
 
 /// Runs every seed on one thread, so that the seed alone decides the order.
-fn play<F: Future<Output = ()>>(race: impl Fn(u64) -> F) {
+pub fn play<F: Future<Output = ()>>(race: impl Fn(u64) -> F) {
     let own =
         RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test limiter interleavings");
     for seed in SEEDS.chain(own.seeds(100)) {

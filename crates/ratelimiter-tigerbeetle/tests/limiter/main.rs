@@ -22,3 +22,4 @@ mod periods;
 mod recording_ledger;
 mod scenarios;
 mod templates;
+mod waiting;

@@ -9,6 +9,7 @@ use crate::context::{TestContext, run};
 use crate::recording_ledger::RecordingLedger;
 use crate::scenarios::{
     anywhere, calendar, capacity, complete, once, operate, renew, replay, shadow, start, templates,
+    wait,
 };
 
 /// A context on a new model.

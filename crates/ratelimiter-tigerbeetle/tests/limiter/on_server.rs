@@ -18,6 +18,7 @@ use crate::context::{TestContext, run};
 use crate::fixture::OnLedger;
 use crate::scenarios::{
     anywhere, calendar, capacity, complete, once, operate, renew, replay, shadow, start, templates,
+    wait,
 };
 
 mod context;

@@ -13,6 +13,7 @@ pub mod replay;
 pub mod shadow;
 pub mod start;
 pub mod templates;
+pub mod wait;
 
 /// Passes the table of scenarios to a macro that makes tests of them.
 macro_rules! all {
@@ -82,6 +83,21 @@ macro_rules! all {
             templates::tb_21_a_template_of_another_kind_counts_what_is_reserved,
             templates::tb_21_servers_share_the_period_of_a_calendar_instance,
             templates::tb_21_a_template_in_shadow_mode_is_enforced_by_a_decrease,
+            wait::tb_17_a_lease_of_a_later_attempt_is_known_everywhere,
+            wait::tb_17_giving_up_denies_a_lease_for_good,
+            wait::tb_17_giving_up_too_late_returns_the_allow,
+            wait::tb_17_a_lease_that_was_denied_for_another_limit_does_not_wait,
+            wait::tb_17_a_repeat_of_an_admitted_lease_is_told_the_same,
+            wait::tb_17_a_lease_that_is_denied_elsewhere_is_not_admitted,
+            wait::tb_17_a_repeat_elsewhere_ends_a_wait,
+            wait::tb_17_two_servers_that_wait_for_one_lease_admit_it_once,
+            wait::tb_17_a_pause_and_a_decrease_are_waited_for,
+            wait::tb_17_calendar_shadow_and_template_limits_are_waited_for,
+            wait::tb_17_whoever_comes_behind_others_is_denied_and_a_known_lease_is_not,
+            wait::tb_17_a_look_finds_the_limits_with_room,
+            wait::tb_17_a_lease_is_returned_unless_somebody_else_was_told_of_it,
+            wait::tb_17_of_two_leases_with_one_id_the_one_that_waits_is_refused,
+            wait::tb_17_who_waits_on_a_new_cluster_can_give_up,
         }
     };
 }

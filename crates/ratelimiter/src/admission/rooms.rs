@@ -190,6 +190,14 @@ impl Rooms {
         *self.rooms[&id].amounts.first_key_value().expect("a room has waiters").0
     }
 
+    /// The gates that hold waiters up, in any order, and the smallest amount that one of these needs there.
+    pub(super) fn at_gates(&self) -> impl Iterator<Item = (GateId, u64)> {
+        self.ids.iter().filter_map(|(place, id)| match place {
+            Place::Gate(gate) => Some((*gate, self.smallest(*id))),
+            Place::Queue(_) => None,
+        })
+    }
+
     /// The waiters of the room that go first, the oldest in front.
     pub(super) fn first(&self, id: RoomId) -> Vec<WaiterId> {
         self.rooms[&id].first.iter().copied().collect()

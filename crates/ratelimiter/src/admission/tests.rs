@@ -19,6 +19,7 @@ const STARVING_AFTER: u32 = 3;
 /// - `allow NAME`, `deny NAME key… for SECONDS`, `silence NAME`, `refuse NAME` answers one that asks
 /// - `end NAME key…` ends one that runs, which frees these limits
 /// - `cancel NAME` removes one that waits
+/// - `scarce` shows the limits that hold jobs up
 ///
 /// A line may begin with a time, as `5s`.
 #[derive(Debug)]
@@ -61,6 +62,7 @@ impl Script {
         match words[..] {
             ["add", name, queue, tenant, ..] => self.add(name, queue, tenant, &words[4..]),
             ["next"] => return self.next(),
+            ["scarce"] => return self.scarce(),
             ["allow", name] => drop(self.admission.allowed(self.names[name])),
             ["deny", name, ..] => self.deny(name, &words[2..]),
             ["silence", name] => {
@@ -100,6 +102,12 @@ impl Script {
         let keys = words.iter().filter(|word| **word != "for");
         let keys: Vec<_> = keys.map(|key| LimitKey::new(key).unwrap()).collect();
         self.admission.denied(self.now, self.names[name], &keys, wait);
+    }
+
+    fn scarce(&self) -> String {
+        let scarce = self.admission.scarce();
+        assert_eq!(self.admission.has_scarce(), !scarce.is_empty());
+        scarce.iter().map(|(key, amount)| format!("{key}={amount}")).collect::<Vec<_>>().join(", ")
     }
 
     fn next(&mut self) -> String {

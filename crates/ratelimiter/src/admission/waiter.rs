@@ -128,15 +128,28 @@ impl<W> Waiter<W> {
         (denied, blamed)
     }
 
+    /// The requirements whose limits denied it and got no room back since.
+    pub(super) fn all_denied_by<'a>(
+        &'a self,
+        gates: &'a WaiterGates,
+    ) -> impl Iterator<Item = &'a GateRequirement> {
+        let denied = self.wait.iter().flat_map(|Wait { denied, since, .. }| {
+            denied.iter().map(|requirement| (requirement, *since))
+        });
+        let is_denied = move |(denied, since): &(&GateRequirement, u64)| {
+            !gates.was_released_since(denied.gate, *since)
+        };
+        denied.filter(is_denied).map(|(denied, _)| denied)
+    }
+
     /// The requirement whose limit denied it and got no room back since, until its hint is over. None if all of them did.
     pub(super) fn denied_by(
         &self,
         now: Timestamp,
         gates: &WaiterGates,
     ) -> Option<(GateRequirement, Timestamp)> {
-        let Wait { until, denied, since } = self.wait.as_ref()?;
-        let held_up_by =
-            denied.iter().find(|denied| !gates.was_released_since(denied.gate, *since))?;
-        (*until > now).then_some((*held_up_by, *until))
+        let until = self.wait.as_ref()?.until;
+        let held_up_by = self.all_denied_by(gates).next()?;
+        (until > now).then_some((*held_up_by, until))
     }
 }

@@ -59,6 +59,8 @@ pub(super) struct Attempt<'a, 'g> {
     pub(super) turn: Turn<'a>,
     /// Set by a denial of a caller that may ask again with the same lease.
     pub(super) ask_again_after: Option<Duration>,
+    /// Set when the lease is admitted.
+    pub(super) is_new: bool,
 }
 
 impl ResolvedRequirement<'_> {
@@ -162,7 +164,7 @@ impl<'a> Attempt<'a, '_> {
     /// Allowed: one reservation per requirement, and the lease that has them.
     #[inline]
     fn hold_all(&mut self, job: Option<&JobId>) -> Decision {
-        let Self { now, id, needs, leases, groups, .. } = self;
+        let Self { now, id, needs, leases, groups, is_new, .. } = self;
         let mut has_large = false;
         let hold = |need: &ResolvedRequirement<'_>| {
             let group = groups.group(need.group);
@@ -183,6 +185,7 @@ impl<'a> Attempt<'a, '_> {
             amounts: has_large.then(amounts),
         });
         leases.allow(*now, *id, reservations, details);
+        *is_new = true;
         let denied = needs.iter().filter(|need| need.is_shadow_denied);
         let shadow_denied = denied.map(|need| need.key.clone()).collect();
         Decision::Allowed { reserved_at: *now, shadow_denied }

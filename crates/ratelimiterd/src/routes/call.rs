@@ -102,7 +102,7 @@ async fn answer_one<C: LimiterCall, B: HostedBackend>(
     caller.check_may(Permission::Call)?;
     let version = request.version();
     let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
-    let request = checked::<C, B>(app, caller, read::<C::Body>(&bytes)?)?;
+    let request = with_permitted_keys::<C>(caller, read::<C::Body>(&bytes)?)?;
     let called = C::call(&app.limiter, &request);
     let wait = C::wait(&request);
     let waits = Waits { wait, client, version, calls: caller.calls(), count: 1 };
@@ -162,18 +162,13 @@ fn unread() -> Response {
     response::error(&ErrorBody { error: ErrorCode::BackendError, message })
 }
 
-/// Passes on a request if its caller may use all its keys, and it may wait if it asks to.
-fn checked<C: LimiterCall, B: HostedBackend>(
-    app: &AppState<B>,
+/// Passes on a request if its caller may use all its keys.
+fn with_permitted_keys<C: LimiterCall>(
     caller: &Caller,
     request: C::Request,
 ) -> Result<C::Request, Refusal> {
     if caller.keys().is_some() {
         C::keys(&request).try_for_each(|key| caller.check_key(key))?;
-    }
-    if !C::wait(&request).is_zero() && !app.backend.lets_wait() {
-        let message = "must be 0 or absent: requests do not wait on this server's backend yet; after a denial, retry when its hint is over";
-        return Err(Refusal::of_field("wait_ms", message));
     }
     Ok(request)
 }
@@ -221,7 +216,7 @@ async fn answer_batch<C: BatchedCall, B: HostedBackend>(
     let mut requests = Vec::with_capacity(items.len());
     let mut parsed = Vec::with_capacity(items.len());
     for item in items {
-        let item = item.and_then(|request| checked::<C, B>(app, caller, request));
+        let item = item.and_then(|request| with_permitted_keys::<C>(caller, request));
         parsed.push(item.map(|request| requests.push(request)));
     }
     let called = async { Ok::<_, C::Error>(C::call_batch(&app.limiter, &requests).await) };

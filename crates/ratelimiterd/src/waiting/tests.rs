@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Actuals, Capacity, HoldTimeout, Limit, LimitKind, MemoryLimiter, NewAmounts, RenewNumber,
-    Requirements, Window,
+    Requirements, Wait, Window,
 };
 use ratelimiter_client::TokioClock;
 use testkit::pass;

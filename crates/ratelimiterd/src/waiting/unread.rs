@@ -3,18 +3,33 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ratelimiter::{Actual, Actuals, CompleteRequest, Requirement, ReserveRequest};
+use ratelimiter::admission::{TurnAnswer, no_answer_pause};
+use ratelimiter::{CompleteError, LeaseId, ReserveError, ReserveRequest, Unanswered};
 
-use super::{State, Waiters};
+use super::{Answer, State, Waiters, caught};
 use crate::hosted::HostedBackend;
 
-/// What becomes of a lease that was allowed, until a caller has read that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How often the server tries to return a lease, or gives up for one, while the backend does not answer: about ten minutes long.
+pub(super) const TRIES_MAX: u32 = 120;
+
+/// What becomes of a lease that waits no more, until a caller has read its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// The answer is on its way.
+    /// It has left without an answer of a shared backend, which may admit it until the server has given up.
+    Leaving(Arc<ReserveRequest>),
+    /// It was allowed, and the answer is on its way.
     Sent,
-    /// All callers have gone away, and the lease returns what it has.
+    /// It was allowed, all callers have gone away, and it returns what it has.
     Undoing,
+}
+
+impl Unread {
+    pub(super) const fn leaving(&self) -> Option<&Arc<ReserveRequest>> {
+        match self {
+            Self::Leaving(request) => Some(request),
+            Self::Sent | Self::Undoing => None,
+        }
+    }
 }
 
 /// A lease that was allowed, until one of its callers reads that. If the last one goes away before, the lease returns all that it has.
@@ -26,15 +41,22 @@ pub(super) struct UnreadAllow<B: HostedBackend> {
     request: Arc<ReserveRequest>,
 }
 
+/// An answer on its way to a caller. All callers of a lease share the allow.
+#[derive(Debug)]
+pub(super) struct Delivery<B: HostedBackend> {
+    pub(super) answer: Answer,
+    /// The lease was admitted at once, and nobody else gets this answer.
+    pub(super) is_new: bool,
+    pub(super) allow: Option<Arc<UnreadAllow<B>>>,
+}
+
 impl<B: HostedBackend> UnreadAllow<B> {
     pub(super) fn new(
         waiters: &Arc<Waiters<B>>,
         state: &mut State<B>,
         request: Arc<ReserveRequest>,
     ) -> Arc<Self> {
-        if state.unread.insert(request.lease, Unread::Sent).is_none() {
-            waiters.count.fetch_add(1, Ordering::SeqCst);
-        }
+        waiters.set_unread(state, request.lease, Unread::Sent);
         Arc::new(Self { waiters: Arc::clone(waiters), request })
     }
 
@@ -44,11 +66,69 @@ impl<B: HostedBackend> UnreadAllow<B> {
     }
 }
 
+impl<B: HostedBackend> Delivery<B> {
+    /// The answer, which its caller has now.
+    pub(super) fn read(self) -> Answer {
+        if let Some(allow) = self.allow {
+            allow.read();
+        }
+        self.answer
+    }
+
+    /// If the lease was admitted at once, it is returned unless a caller reads that.
+    pub(super) fn unread(self, waiters: &Arc<Waiters<B>>, request: &ReserveRequest) -> Self {
+        if !self.is_new {
+            return self;
+        }
+        let request = Arc::new(request.clone());
+        let allow = UnreadAllow::new(waiters, &mut waiters.lock(), request);
+        Self { allow: Some(allow), ..self }
+    }
+}
+
+impl<B: HostedBackend> From<Answer> for Delivery<B> {
+    /// An answer that nobody else gets.
+    fn from(answer: Answer) -> Self {
+        Self { answer, is_new: false, allow: None }
+    }
+}
+
+impl<B: HostedBackend> From<Result<TurnAnswer, ReserveError>> for Delivery<B> {
+    /// An answer that nobody else gets.
+    fn from(answer: Result<TurnAnswer, ReserveError>) -> Self {
+        let is_new = answer.as_ref().is_ok_and(|answer| answer.is_new);
+        Self { answer: answer.map(|answer| answer.decision), is_new, allow: None }
+    }
+}
+
+impl<B: HostedBackend> Waiters<B> {
+    pub(super) fn set_unread(&self, state: &mut State<B>, lease: LeaseId, unread: Unread) {
+        if state.unread.insert(lease, unread).is_none() {
+            self.count.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whoever renews a lease knows that it was allowed: it is not returned any more.
+    pub(super) fn told(&self, lease: LeaseId) {
+        let mut state = self.lock();
+        if state.unread.get(&lease) == Some(&Unread::Sent) {
+            self.read(&mut state, lease);
+        }
+    }
+
+    /// The answer to a lease is unread no more.
+    pub(super) fn read(&self, state: &mut State<B>, lease: LeaseId) {
+        if state.unread.remove(&lease).is_some() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
 impl<B: HostedBackend> Drop for UnreadAllow<B> {
     fn drop(&mut self) {
         match self.waiters.lock().unread.get_mut(&self.request.lease) {
             Some(unread @ Unread::Sent) => *unread = Unread::Undoing,
-            Some(Unread::Undoing) | None => return,
+            Some(Unread::Undoing | Unread::Leaving(_)) | None => return,
         }
         let undo = undo(Arc::clone(&self.waiters), Arc::clone(&self.request));
         self.waiters.runtime.spawn(Box::pin(undo));
@@ -57,19 +137,18 @@ impl<B: HostedBackend> Drop for UnreadAllow<B> {
 
 /// Returns all that a lease has, which was allowed for nobody.
 async fn undo<B: HostedBackend>(waiters: Arc<Waiters<B>>, request: Arc<ReserveRequest>) {
-    let mut unused = Vec::new();
-    for Requirement { key, .. } in request.requirements.iter() {
-        if let Ok(Some(state)) = waiters.backend.state(key).await
-            && !state.limit.kind.is_concurrency()
-        {
-            unused.push(Actual { key: key.clone(), amount: 0 });
+    let mut tries = 1;
+    let returned = loop {
+        match caught(waiters.backend.return_lease(&request)).await {
+            Err(CompleteError::Unanswered(Unanswered { retry_after, .. })) if tries < TRIES_MAX => {
+                waiters.runtime.sleep(no_answer_pause(tries, retry_after, 0.0)).await;
+                tries += 1;
+            }
+            returned => break returned,
         }
-    }
-    let actuals = Actuals::new(unused).expect("as many as the requirements, with their keys");
-    let complete = CompleteRequest::new(request.lease, actuals);
-    let completed = waiters.backend.complete_freeing(&complete).await;
+    };
     waiters.read(&mut waiters.lock(), request.lease);
-    match completed {
+    match returned {
         Ok(freed) => waiters.released(&freed),
         Err(error) => {
             tracing::warn!(lease = %request.lease, %error, "cannot return what nobody waits for");

@@ -140,22 +140,6 @@ async fn each_item_of_a_batch_without_an_answer_is_unknown() {
     assert_eq!(results[1]["error"], "invalid_request:lease_id");
 }
 
-/// WAIT-08: a backend that does not let requests wait is not asked.
-#[tokio::test]
-async fn wait_08_wait_ms_is_refused_where_requests_cannot_wait() {
-    let server = start().await;
-    let item = |wait_ms: u64| {
-        let item = crate::harness::reserve_body(1, &[(KEY, 1)]);
-        format!(r#"{},"wait_ms":{wait_ms}}}"#, item.strip_suffix('}').unwrap())
-    };
-    let answer = server.post("/v1/reserve", &item(1)).await;
-    assert_eq!((answer.status, answer.error().as_str()), (400, "invalid_request:wait_ms"));
-    let body = format!(r#"{{"requests":[{},{}]}}"#, item(1), item(0));
-    let results = server.post("/v1/reserve/batch", &body).await.json()["results"].clone();
-    assert_eq!(results[0]["error"], "invalid_request:wait_ms");
-    assert_eq!(results[1]["error"], "backend_error");
-}
-
 /// HTTP-12
 #[tokio::test]
 async fn a_complete_without_an_answer_is_unknown() {

@@ -1,7 +1,6 @@
 //! Changes: at one server, at several, by hand, and by whom they are not allowed.
 
 use ratelimiter::clock::{Clock, MonotonicClock};
-use testkit::postgres::{Durability, TestCluster};
 use testkit::{eventually, run};
 
 use crate::database::TestDatabase;
@@ -179,8 +178,7 @@ async fn write_by_hand(database: &TestDatabase, document: &str) {
 pub fn reg_01_a_role_that_may_only_read_serves_and_reports_why_it_cannot_change() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
+        let (_cluster, database) = TestDatabase::on_own_server().await;
         let owner = MemoryServer::start(&database.url("owner"), folder.path());
         assert_eq!(owner.put("k", 7).await.0, 200);
         owner.kill();

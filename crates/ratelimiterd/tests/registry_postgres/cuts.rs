@@ -1,6 +1,6 @@
 //! Connections that end, or stall, at any moment of a change.
 
-use testkit::postgres::{Durability, TestCluster};
+use testkit::postgres::TestCluster;
 use testkit::{eventually, run};
 
 use crate::database::TestDatabase;
@@ -21,8 +21,7 @@ struct Cut {
 
 impl Cut {
     async fn new() -> Self {
-        let cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
+        let (cluster, database) = TestDatabase::on_own_server().await;
         let proxy = Proxy::start(cluster.folder());
         Self { database, proxy, cluster }
     }

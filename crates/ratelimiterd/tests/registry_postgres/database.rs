@@ -2,7 +2,7 @@
 
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
-use testkit::postgres::TestSchema;
+use testkit::postgres::{Durability, TestCluster, TestSchema};
 
 /// A schema of a test's own, which exists.
 pub struct TestDatabase {
@@ -14,9 +14,11 @@ impl TestDatabase {
         Self::in_schema(TestSchema::new()).await
     }
 
-    /// On a server of the test's own.
-    pub async fn at(url: &str) -> Self {
-        Self::in_schema(TestSchema::at(url)).await
+    /// On a server of the test's own, which must outlive it.
+    pub async fn on_own_server() -> (TestCluster, Self) {
+        let cluster = TestCluster::start(Durability::ServerCrash);
+        let database = Self::in_schema(TestSchema::at(cluster.url())).await;
+        (cluster, database)
     }
 
     async fn in_schema(schema: TestSchema) -> Self {
@@ -42,6 +44,12 @@ impl TestDatabase {
             self.execute(&format!("GRANT {grant} TO {role}")).await;
         }
         self.url(&role).replace("user=postgres", &format!("user={role}"))
+    }
+
+    /// A role that may create and change a registry here: its URL and its name.
+    pub async fn create_writer(&self, name: &str) -> (String, String) {
+        let all = format!("ALL ON SCHEMA {}", self.schema());
+        (self.url_as(name, &[&all]).await, self.role(name))
     }
 
     /// A name that no other test uses.

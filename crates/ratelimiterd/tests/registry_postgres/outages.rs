@@ -1,6 +1,6 @@
 //! The database is away, and comes back; connections and answers are lost in the middle of a change.
 
-use testkit::postgres::{Durability, TestCluster};
+use testkit::postgres::TestCluster;
 use testkit::{eventually, run};
 
 use crate::database::TestDatabase;
@@ -20,8 +20,8 @@ async fn expect_served_without_database(server: &impl Asked, lease: u128) {
 }
 
 async fn outage(stop: impl FnOnce(&mut TestCluster)) {
-    let mut cluster = TestCluster::start(Durability::ServerCrash);
-    let (database, ledger) = (TestDatabase::at(&cluster.url()).await, SharedLedger::new());
+    let ((mut cluster, database), ledger) =
+        (TestDatabase::on_own_server().await, SharedLedger::new());
     let first = SharedServer::start(&database.url("a"), &ledger).await;
     let second = SharedServer::start(&database.url("b"), &ledger).await;
     first.insist_on_put("k", 7).await;
@@ -51,8 +51,7 @@ pub fn reg_01_servers_on_a_shared_backend_serve_through_a_crash() {
 pub fn reg_01_a_memory_server_serves_through_an_outage() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let mut cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
+        let (mut cluster, database) = TestDatabase::on_own_server().await;
         let server = MemoryServer::start(&database.url("a"), folder.path());
         assert_eq!(server.put("k", 7).await.0, 200);
         cluster.stop();

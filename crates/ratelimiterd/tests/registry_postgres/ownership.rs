@@ -1,6 +1,5 @@
 //! OPS-06: a registry belongs to one memory server, or to the servers of one shared backend.
 
-use testkit::postgres::{Durability, TestCluster};
 use testkit::{eventually, run};
 
 use crate::database::TestDatabase;
@@ -45,8 +44,7 @@ pub fn reg_01_ops_06_servers_on_a_shared_backend_keep_a_memory_server_out() {
 pub fn reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let mut cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
+        let (mut cluster, database) = TestDatabase::on_own_server().await;
         let owner = MemoryServer::start(&database.url("a"), folder.path());
         cluster.crash();
         eventually("the loss is noticed", async || !owner.is_connected().await).await;
@@ -61,11 +59,8 @@ pub fn reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage() {
 pub fn reg_01_ops_06_an_owner_that_was_replaced_overwrites_nothing() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
-        let schema = format!("ALL ON SCHEMA {}", database.schema());
-        let url = database.url_as("owner", &[&schema]).await;
-        let role = database.role("owner");
+        let (_cluster, database) = TestDatabase::on_own_server().await;
+        let (url, role) = database.create_writer("owner").await;
         let owner = MemoryServer::start(&url, folder.path());
         assert_eq!(owner.put("ours", 7).await.0, 200);
         database.execute(&format!("ALTER ROLE {role} NOLOGIN")).await;

@@ -14,11 +14,8 @@ use crate::deployment::{Asked, MemoryServer, refused, serving};
 pub fn reg_01_a_password_is_in_no_log_at_any_level() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
-        let schema = format!("ALL ON SCHEMA {}", database.schema());
-        let url = database.url_as("app", &[&schema]).await;
-        let role = database.role("app");
+        let (cluster, database) = TestDatabase::on_own_server().await;
+        let (url, role) = database.create_writer("app").await;
         database.execute(&format!("ALTER ROLE {role} PASSWORD 's3cret'")).await;
         let rules = cluster.folder().join("data/pg_hba.conf");
         let others = fs::read_to_string(&rules).unwrap();

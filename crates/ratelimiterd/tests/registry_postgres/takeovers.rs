@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use testkit::postgres::{Durability, TestCluster};
+use testkit::postgres::TestCluster;
 use testkit::{eventually, run};
 
 use crate::database::TestDatabase;
@@ -30,8 +30,8 @@ async fn expect_refused(server: &impl Asked, reason: &str) {
 /// REG-01: the locks of a standby keep nobody out, so a server does not use it.
 pub fn reg_01_servers_wait_for_the_primary_and_use_it_once_it_is_there() {
     run(async {
-        let mut cluster = TestCluster::start(Durability::ServerCrash);
-        let (database, ledger) = (TestDatabase::at(&cluster.url()).await, SharedLedger::new());
+        let ((mut cluster, database), ledger) =
+            (TestDatabase::on_own_server().await, SharedLedger::new());
         let first = SharedServer::start(&database.url("a"), &ledger).await;
         let second = SharedServer::start(&database.url("b"), &ledger).await;
         first.insist_on_put("k", 7).await;
@@ -51,8 +51,7 @@ pub fn reg_01_servers_wait_for_the_primary_and_use_it_once_it_is_there() {
 pub fn reg_01_a_start_on_a_standby_is_refused() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let mut cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
+        let (mut cluster, database) = TestDatabase::on_own_server().await;
         MemoryServer::start(&database.url("a"), folder.path()).kill();
         demote(&mut cluster);
         let error = refused(&database.url("b"));
@@ -67,11 +66,8 @@ pub fn reg_01_a_start_on_a_standby_is_refused() {
 pub fn reg_01_a_read_only_database_is_served_and_its_return_is_noticed() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
-        let schema = format!("ALL ON SCHEMA {}", database.schema());
-        let url = database.url_as("app", &[&schema]).await;
-        let role = database.role("app");
+        let (_cluster, database) = TestDatabase::on_own_server().await;
+        let (url, role) = database.create_writer("app").await;
         let server = MemoryServer::start(&url, folder.path());
         assert_eq!(server.put("k", 7).await.0, 200);
         let read_only = format!("ALTER ROLE {role} SET default_transaction_read_only = on");
@@ -99,11 +95,8 @@ pub fn reg_01_a_read_only_database_is_served_and_its_return_is_noticed() {
 pub fn reg_01_a_memory_server_writes_again_what_the_database_has_lost() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
-        let schema = format!("ALL ON SCHEMA {}", database.schema());
-        let url = database.url_as("app", &[&schema]).await;
-        let role = database.role("app");
+        let (_cluster, database) = TestDatabase::on_own_server().await;
+        let (url, role) = database.create_writer("app").await;
         let server = MemoryServer::start(&url, folder.path());
         assert_eq!(server.put("k", 7).await.0, 200);
         database.execute("CREATE TABLE backup AS SELECT * FROM ratelimiter_registry").await;
@@ -124,8 +117,7 @@ pub fn reg_01_a_memory_server_writes_again_what_the_database_has_lost() {
 pub fn reg_01_a_confirmed_change_outlives_a_crash_whatever_the_default_is() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let mut cluster = TestCluster::start(Durability::ServerCrash);
-        let database = TestDatabase::at(&cluster.url()).await;
+        let (mut cluster, database) = TestDatabase::on_own_server().await;
         // Without a commit that waits, the log is written after ten seconds.
         database.execute("ALTER SYSTEM SET wal_writer_delay = '10s'").await;
         database.execute("ALTER SYSTEM SET synchronous_commit = off").await;

@@ -1,7 +1,6 @@
 //! Locks: of other servers, of somebody at the database, and those that cannot be released.
 
 use sqlx::Connection;
-use testkit::postgres::{Durability, TestCluster};
 use testkit::{eventually, run};
 
 use crate::database::TestDatabase;
@@ -52,10 +51,9 @@ pub fn reg_01_somebody_who_locks_the_row_delays_changes_and_nothing_else() {
 /// REG-01: the connection that has it is ended.
 pub fn reg_01_a_lock_that_cannot_be_released_does_not_keep_the_others_out() {
     run(async {
-        let cluster = TestCluster::start(Durability::ServerCrash);
-        let (database, ledger) = (TestDatabase::at(&cluster.url()).await, SharedLedger::new());
-        let schema = format!("ALL ON SCHEMA {}", database.schema());
-        let url = database.url_as("app", &[&schema]).await;
+        let ((_cluster, database), ledger) =
+            (TestDatabase::on_own_server().await, SharedLedger::new());
+        let (url, _) = database.create_writer("app").await;
         database.execute("REVOKE EXECUTE ON FUNCTION pg_advisory_unlock(bigint) FROM PUBLIC").await;
         let server = SharedServer::start(&url, &ledger).await;
         let other = SharedServer::start(&database.url("other"), &ledger).await;

@@ -1,8 +1,6 @@
 //! `COM-05`, `COM-07`: leases outlive the server that made them, and end once.
 
-use std::time::Duration;
-
-use ratelimiter::{Backend, LeasePage, Limiter, ReleaseError, ReserveError, Wait};
+use ratelimiter::{Backend, LeasePage, Limiter, ReleaseError, ReserveError};
 use testkit::tigerbeetle::Fixture;
 use testkit::{eventually, run};
 
@@ -115,24 +113,5 @@ pub fn ops_01_ops_02_an_operator_releases_and_forgives_at_any_server(fixture: &F
         let both = futures::future::join(first.forgive(&key), second.forgive(&key)).await;
         assert_eq!(both.0.unwrap() + both.1.unwrap(), 7);
         assert_eq!(on.state(&second, "tokens").await.unwrap().usage.debt, 0);
-    });
-}
-
-/// WAIT-08: requests do not wait here yet, so the client goes on without.
-pub fn wait_08_a_request_that_would_wait_is_answered_at_once(fixture: &Fixture) {
-    run(async {
-        let on = Deployment::on(fixture.development());
-        let server = on.server().await;
-        let limiter = server.limiter();
-        define(&on, &limiter).await;
-        let wait = || Some(Wait::new(Duration::from_secs(60), "acme").unwrap());
-        let mut request = on.reserve(new_lease(), &NEEDS);
-        request.wait = wait();
-        assert!(limiter.can_wait());
-        assert!(limiter.reserve(&request).await.unwrap().is_allowed());
-        assert!(!limiter.can_wait());
-        let mut denied = on.reserve(new_lease(), &NEEDS);
-        denied.wait = wait();
-        assert!(!limiter.reserve(&denied).await.unwrap().is_allowed());
     });
 }

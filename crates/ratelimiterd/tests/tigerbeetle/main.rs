@@ -16,6 +16,7 @@ mod load;
 mod outages;
 mod servers;
 mod soak;
+mod waiting;
 
 /// Names each test after its function.
 macro_rules! suite {
@@ -30,7 +31,9 @@ fn main() -> ExitCode {
         leases::com_07_a_lease_of_a_killed_server_is_known_to_its_replacement,
         leases::com_05_a_complete_at_one_server_is_final_at_the_other,
         leases::ops_01_ops_02_an_operator_releases_and_forgives_at_any_server,
-        leases::wait_08_a_request_that_would_wait_is_answered_at_once,
+        waiting::tb_17_a_complete_at_any_server_admits_who_waits,
+        waiting::tb_17_who_gives_up_is_denied_for_good,
+        waiting::tb_17_a_waiter_of_a_killed_server_is_answered_elsewhere,
         definitions::a_put_at_one_server_reaches_the_others,
         definitions::a_delete_at_one_server_reaches_the_others,
         definitions::def_07_a_decrease_holds_at_every_server_and_ends_at_all,

@@ -321,12 +321,12 @@ impl HostedBackend for FlawedMemory {
             Some(Flaw::OvertakesWaiters) => Turn { behind: None, ..turn },
             _ => turn,
         };
-        let TurnAnswer { decision, ask_again_after } = self.inner.reserve_in_turn(request, turn)?;
-        let decision = self.flawed_decision(request, decision);
+        let answer = self.inner.reserve_in_turn(request, turn)?;
+        let decision = self.flawed_decision(request, answer.decision);
         if self.flaw.is_some() && decision.is_allowed() {
             self.note_reserved(request);
         }
-        Ok(TurnAnswer { decision, ask_again_after })
+        Ok(TurnAnswer { decision, ..answer })
     }
 
     async fn complete_freeing(

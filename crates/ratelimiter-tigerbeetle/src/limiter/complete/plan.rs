@@ -21,7 +21,9 @@ use ratelimiter::{
 use crate::ids::{self, TransferRole};
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::capacity::{Attempt, Version};
-use crate::limiter::codes::{ReservationKind, TransferCode, marker, period_data, user_data};
+use crate::limiter::codes::{
+    ReservationKind, TransferCode, marker, period_data, reading, user_data,
+};
 use crate::limiter::lease::Lease;
 use crate::limiter::reservation::Reservation;
 use crate::limiter::table::LimitTable;
@@ -31,7 +33,10 @@ pub(super) struct CompletePlan {
     lease: LeaseId,
     /// The last renew of the lease. The end of the lease in each of its states has a marker of its own.
     version: Option<RenewNumber>,
-    /// The void of the first hold, unless there is none, it has expired, or the lease was renewed.
+    /// The lease is returned, so that it ends only if nobody else was told that it is allowed (`TB-17`).
+    is_return: bool,
+    /// The void of the first hold, unless there is none, it has expired, or the lease is returned or was
+    /// renewed.
     first_hold: Option<Transfer>,
     pub(super) steps: Vec<CompleteStep>,
     /// Units without room, by key.
@@ -146,6 +151,33 @@ pub(super) fn used_of<'a>(
     Ok(used)
 }
 
+/// Plans to return all that a lease has, because nobody was told that it is allowed. `None` if all of it
+/// has expired.
+///
+/// Its marker is `xfer:end:<lease>` even if there are holds: a renew has that ID, also one that was denied
+/// and left them as they are, and only somebody who was told renews.
+pub(super) fn plan_return(
+    lease: &Lease,
+    now: Timestamp,
+    table: &LimitTable,
+) -> Option<CompletePlan> {
+    let is_live = |held: &Reservation| held.expires_at > now;
+    if !lease.reservations.iter().any(is_live) {
+        return None;
+    }
+    let mut plan = CompletePlan { is_return: true, ..CompletePlan::new(lease) };
+    let is_hold = |held: &Reservation| held.kind == ReservationKind::Hold;
+    let first_hold = lease.reservations.iter().position(is_hold);
+    for (at, held) in lease.reservations.iter().enumerate() {
+        // The first hold is the marker of a complete, whatever our clock says.
+        if first_hold == Some(at) || is_live(held) {
+            let void = void(lease.id, held, table.key_of(held.account));
+            plan.steps.push(CompleteStep::Release(void));
+        }
+    }
+    Some(plan)
+}
+
 fn reconcile(
     lease: LeaseId,
     reservation: &Reservation,
@@ -176,6 +208,7 @@ impl CompletePlan {
         Self {
             lease: lease.id,
             version: lease.version(),
+            is_return: false,
             first_hold: None,
             steps: Vec::new(),
             uncovered: Vec::new(),
@@ -195,8 +228,12 @@ impl CompletePlan {
 
     /// The chain to try at `now`. `attempt` replaces burned IDs.
     pub(super) fn item(&self, now: Timestamp, mut attempt: impl FnMut() -> Attempt) -> WorkItem {
+        let mut chain = Vec::with_capacity(2 + self.steps.len());
+        if self.is_return {
+            chain.push(reading(self.lease));
+        }
         let end_marker = || end_marker(self.lease, self.version);
-        let mut chain = vec![self.first_hold.unwrap_or_else(end_marker)];
+        chain.push(self.first_hold.unwrap_or_else(end_marker));
         for step in &self.steps {
             let start = chain.len();
             step.push_onto(&mut chain, self.lease, now, &mut attempt);
@@ -224,6 +261,13 @@ impl CompletePlan {
     pub(super) fn read(&mut self, results: &[TransferResult]) -> ChainReply {
         let Some((at, status)) = TransferResult::first_refusal(results) else {
             return ChainReply::Done { created_count: results.len() as u64 };
+        };
+        let Some(at) = at.checked_sub(usize::from(self.is_return)) else {
+            // Somebody has the lease, or it was returned before.
+            return match status.exists() {
+                true => ChainReply::AlreadyDone,
+                false => ChainReply::Unexpected(status),
+            };
         };
         let Some(mut at) = at.checked_sub(1) else {
             return self.read_marker(status);

@@ -152,6 +152,10 @@ impl Change {
     pub(super) const fn grows(&self) -> bool {
         self.amount > self.held
     }
+
+    pub(super) const fn shrinks(&self) -> bool {
+        self.amount < self.held
+    }
 }
 
 /// Plans a renew. All limits of `growths` can be reserved on.
@@ -371,7 +375,7 @@ impl RenewPlan<'_> {
         };
         let mut renewed = RenewedLease { last, is_renewed: true, parts };
         renewed.join_lapsed(self.now);
-        Lease { renewed: Some(Box::new(renewed)), ..self.lease.clone() }
+        self.lease.clone().renewed_as(renewed)
     }
 }
 
@@ -444,5 +448,5 @@ pub(super) fn record(lease: &Lease, number: RenewNumber, outcome: RenewOutcome) 
 pub(super) fn denied_lease(lease: &Lease, last: RenewRecord) -> Lease {
     let is_renewed = lease.renewed.as_ref().is_some_and(|renewed| renewed.is_renewed);
     let renewed = RenewedLease { last, is_renewed, parts: lease.parts() };
-    Lease { renewed: Some(Box::new(renewed)), ..lease.clone() }
+    lease.clone().renewed_as(renewed)
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::join_all;
+use ratelimiter::admission::Turn;
 use ratelimiter::{Decision, ReserveError, ReserveRequest};
 
 use super::super::TigerBeetleLimiter;
@@ -82,7 +83,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 return None;
             };
             let requirements = std::mem::take(requirements);
-            match self.needed_instances(request, requirements).await {
+            match self.needed_instances(request, requirements, Turn::default()).await {
                 Ok(NeededInstances::Check(claim)) => return Some(claim),
                 Ok(NeededInstances::None(other)) => *plan = Ok(other),
                 Err(error) => *plan = Err(error),
@@ -149,7 +150,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 | ReservePlan::MakeInstances(_)
                 | ReservePlan::DeniedByDefinition { .. },
             ) => BatchItem::Alone,
-            Ok(ReservePlan::Answered(answer)) => BatchItem::Answered(answer),
+            Ok(ReservePlan::Answered(answer)) => {
+                BatchItem::Answered(answer.map(|answer| answer.decision))
+            }
             Err(error) => BatchItem::Answered(Err(error)),
         };
         let planned: Vec<_> = requests.iter().zip(plans).map(&mut plan_item).collect();
@@ -175,7 +178,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 (BatchItem::InItem(requirements, at), Ok(results)) => {
                     let (transfers, results) = (&transfers[at.clone()], &results[at]);
                     let reply = ChainReply { transfers, results, shadow_denied };
-                    self.interpret_reply(request, &requirements, reply).await
+                    let answer = self.interpret_reply(request, &requirements, reply).await;
+                    answer.map(|answer| answer.decision)
                 }
                 (BatchItem::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
                 (BatchItem::Alone, _) => self.reserve_one(request).await,

@@ -5,9 +5,11 @@ use std::num::NonZeroU32;
 use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
-use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
+use crate::ledger::{Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::cluster_time::{always_refused, id_probe};
-use crate::limiter::codes::{ReservationKind, TransferCode, period_data, user_data};
+use crate::limiter::codes::{
+    ReservationKind, TransferCode, gate, period_data, returnable_data, user_data,
+};
 use crate::limiter::table::ResolvedRequirement;
 
 /// Why a chain reserved nothing (`TB-05`).
@@ -29,9 +31,46 @@ pub(super) enum Refusal {
 pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[ResolvedRequirement]) {
     let sorted = requirements.is_sorted_by(|a, b| a.limit.key() < b.limit.key());
     assert!(sorted, "a replay in another order must make the same chain");
-    let operator = ids::operator_account();
     let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
-    let reservation = |requirement: &ResolvedRequirement| {
+    item.push_chain(reservations(&transfers, lease, requirements));
+}
+
+/// The chain of a lease, which its server `may_return` before its caller is told (`TB-17`).
+pub(super) fn first(
+    lease: LeaseId,
+    requirements: &[ResolvedRequirement],
+    may_return: bool,
+) -> WorkItem {
+    let mut chain = WorkItem::new();
+    push(&mut chain, lease, requirements);
+    if !may_return {
+        return chain;
+    }
+    let reservations = chain.events().iter().map(|event| event.transfer);
+    WorkItem::new().with_chain(
+        reservations.map(|transfer| transfer.with_user_data(returnable_data(transfer.user_data))),
+    )
+}
+
+/// The chain of an attempt that is not the first: the gate, then the reservations (`TB-17`).
+pub(super) fn attempt(
+    server: u64,
+    number: NonZeroU32,
+    lease: LeaseId,
+    requirements: &[ResolvedRequirement],
+) -> WorkItem {
+    let transfers = LeaseTransfers::at(number, lease);
+    let reservations = reservations(&transfers, lease, requirements);
+    WorkItem::new().with_chain([gate(lease, server)].into_iter().chain(reservations))
+}
+
+fn reservations<'a>(
+    transfers: &'a LeaseTransfers,
+    lease: LeaseId,
+    requirements: &'a [ResolvedRequirement],
+) -> impl Iterator<Item = Transfer> + 'a {
+    let operator = ids::operator_account();
+    requirements.iter().map(move |requirement| {
         let kind = requirement.limit.registered.limit.kind;
         let (account, amount) = (requirement.limit.account, requirement.amount.into());
         let movement = TransferCode::Reservation.movement(account.id, operator, amount);
@@ -43,15 +82,13 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[Resolved
             None => Transfer::pending(id, movement, lifetime(kind))
                 .with_user_data(user_data(lease, Some(ReservationKind::of(kind)))),
         }
-    };
-    item.push_chain(requirements.iter().map(reservation));
+    })
 }
 
 /// The chain of a lease that fails in any case, so that it reserves nothing: it tells whether there is
 /// room. Without room it burns the same ID as the lease's own chain.
 pub(super) fn trial(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
-    let mut chain = WorkItem::new();
-    push(&mut chain, lease, requirements);
+    let chain = first(lease, requirements, false);
     let events = chain.events().iter().map(|event| event.transfer);
     WorkItem::new().with_chain(events.chain([always_refused()]))
 }
@@ -65,19 +102,31 @@ pub(super) fn read_trial(results: &[TransferResult]) -> Option<Refusal> {
     }
 }
 
-/// Checks whether the IDs of a lease's chain are taken or burned, with one event per requirement,
-/// and changes nothing.
+/// Checks whether the IDs of a lease's first chain are taken or burned, with one event per
+/// requirement, and changes nothing.
 pub(super) fn probe(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
-    let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
-    let mut item = WorkItem::new();
-    for requirement in requirements {
-        item.push(id_probe(transfers.on(requirement.limit.key())));
-    }
-    item
+    let ids = reserve_ids(lease, requirements);
+    ids.map(id_probe).fold(WorkItem::new(), WorkItem::with)
 }
 
-/// Interprets the reply to a probe; `None` if this lease was neither allowed nor denied with these
-/// limits.
+/// As a probe, and burns these IDs: the lease's first chain is never admitted from then on. The
+/// transfer that each voids is never created.
+pub(super) fn burn(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
+    let none = ids::never_created(lease);
+    let ids = reserve_ids(lease, requirements);
+    ids.map(|id| Transfer::void(id, none)).fold(WorkItem::new(), WorkItem::with)
+}
+
+fn reserve_ids(
+    lease: LeaseId,
+    requirements: &[ResolvedRequirement],
+) -> impl Iterator<Item = TransferId> {
+    let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
+    requirements.iter().map(move |requirement| transfers.on(requirement.limit.key()))
+}
+
+/// Interprets the reply to a probe or burn; `None` if this lease was neither allowed nor denied
+/// before with these limits.
 pub(super) fn read_probe(results: &[TransferResult]) -> Option<Refusal> {
     let mut seen = None;
     for (at, TransferResult { status, .. }) in results.iter().enumerate() {
@@ -86,7 +135,10 @@ pub(super) fn read_probe(results: &[TransferResult]) -> Option<Refusal> {
         }
         if *status == TransferStatus::IdAlreadyFailed {
             seen = seen.or(Some(Refusal::DeniedBefore { at }));
-        } else if *status != TransferStatus::AccountsMustBeDifferent {
+        } else if !matches!(
+            status,
+            TransferStatus::AccountsMustBeDifferent | TransferStatus::PendingTransferNotFound
+        ) {
             return Some(Refusal::Unexpected(*status));
         }
     }
@@ -156,6 +208,7 @@ mod tests {
             (vec![FREE, S::IdAlreadyFailed, FREE], Some(Refusal::DeniedBefore { at: 1 })),
             (vec![S::ExistsWithDifferentFlags, S::Exists], Some(Refusal::Known)),
             (vec![S::IdAlreadyFailed, S::ExistsWithDifferentFlags], Some(Refusal::Known)),
+            (vec![S::PendingTransferNotFound, FREE], None),
             (vec![FREE, S::Other(99)], Some(Refusal::Unexpected(S::Other(99)))),
         ] {
             let result = |&status: &TransferStatus| TransferResult { status, timestamp };

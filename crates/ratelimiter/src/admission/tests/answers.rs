@@ -171,6 +171,76 @@ fn jobs_that_left_leave_no_state_behind() {
     assert!(rooms.is_empty() && resting.is_empty() && gates.is_empty(), "{rooms:?} {gates:?}");
 }
 
+/// WAIT-06
+#[test]
+fn wait_06_all_limits_that_denied_a_waiter_are_scarce_until_they_have_room() {
+    check(
+        8,
+        "add x q t slots=1
+         add y q t tpm=1
+         next
+         allow x
+         allow y
+         add a q t slots=3 rpm=1 tpm=5
+         next
+         deny a slots tpm for 10
+         scarce
+         end x slots
+         next
+         scarce
+         end y tpm
+         next",
+        expect![[r"
+            add x q t slots=1
+            add y q t tpm=1
+            next -> x#1, y#1; then on an event
+            allow x
+            allow y
+            add a q t slots=3 rpm=1 tpm=5
+            next -> a#1; then on an event
+            deny a slots tpm for 10
+            scarce -> slots=3, tpm=5
+            end x slots
+            next -> nobody; then at 10s
+            scarce -> tpm=5
+            end y tpm
+            next -> a#2; then on an event
+        "]],
+    );
+}
+
+/// WAIT-06
+#[test]
+fn wait_06_scarce_limits_are_those_that_hold_waiters_up() {
+    check(
+        8,
+        "scarce
+         add a q t slots=3 rpm=1
+         next
+         deny a slots for 10
+         add b q t slots=2
+         next
+         scarce
+         cancel b
+         scarce
+         cancel a
+         scarce",
+        expect![[r"
+            scarce
+            add a q t slots=3 rpm=1
+            next -> a#1; then on an event
+            deny a slots for 10
+            add b q t slots=2
+            next -> nobody; then at 10s
+            scarce -> slots=2
+            cancel b
+            scarce -> slots=3
+            cancel a
+            scarce
+        "]],
+    );
+}
+
 /// WAIT-06: a gate that held others up opens with the last job that its limit denied. One in its room that another limit denied does
 /// not count.
 #[test]

@@ -4,8 +4,15 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-use super::{AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, Oracle, RequirementSet};
+use super::{
+    AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, OperationFacts, Oracle,
+    RequirementSet,
+};
+use crate::executor::Operation;
 use crate::limits::plan::SetupKind;
+
+/// How much longer than it wants a request may wait on a ledger: it arrives late, or the ledger does not answer.
+const LATE_MAX: Duration = Duration::from_secs(5);
 
 /// Units of one limit: those of one lease, or summed over all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -113,7 +120,10 @@ impl Oracle {
             !is_being_renewed && self.ends_at(lease, limit, began_at) < now
         };
         let Some(reserved_at) = variant.allowed else {
-            let comes = variant.operations.iter().any(|operation| self.is_worked_on(*operation));
+            let comes = variant
+                .operations
+                .iter()
+                .any(|operation| self.is_worked_on(*operation) || self.may_wait_on(*operation));
             let is_there = variant.touched_at.is_some_and(|touched_at| !is_over(touched_at));
             return if comes || is_there { lease.most(limit, reserved) } else { 0 };
         };
@@ -166,7 +176,29 @@ impl Oracle {
         }
     }
 
-    pub(super) fn is_worked_on(&self, operation: crate::executor::Operation) -> bool {
+    /// On a ledger a server asks for a request that waits, and goes on until it has given up, whatever its client knows.
+    pub(super) fn may_wait_on(&self, operation: Operation) -> bool {
+        let waits = |facts: &OperationFacts| facts.wait.is_some_and(|wait| wait.at_most_ms > 0);
+        !self.allowed_lag.waits_at_once && self.operations.get(&operation).is_some_and(waits)
+    }
+
+    /// On a ledger nobody notes when a server answers: whether others may wait for limits that a reserve needs, so that it is denied for
+    /// their sake.
+    pub(super) fn may_be_behind(&self, operation: Operation) -> bool {
+        let OperationFacts { lease, sent_at, .. } = self.operations[&operation];
+        let needs = &self.leases[&lease].sent_by(operation).needs;
+        let waits_before = |(other, facts): (&Operation, &OperationFacts)| {
+            let at_most = facts.wait.map(|wait| wait.at_most()).unwrap_or_default();
+            let others = &self.leases[&facts.lease];
+            facts.lease != lease
+                && self.may_wait_on(*other)
+                && facts.sent_at.after(at_most + LATE_MAX) >= sent_at
+                && others.sent_by(*other).needs.keys().any(|limit| needs.contains_key(limit))
+        };
+        self.operations.iter().any(waits_before)
+    }
+
+    pub(super) fn is_worked_on(&self, operation: Operation) -> bool {
         self.operations.get(&operation).is_some_and(|facts| facts.guards > 0)
     }
 }

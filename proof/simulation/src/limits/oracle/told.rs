@@ -33,6 +33,11 @@ impl Oracle {
         if epoch != self.epoch {
             return Ok(());
         }
+        let is_behind = is_behind || self.may_be_behind(operation);
+        // Another request of the lease may still wait.
+        let mut others = self.leases[&lease].sent_by(operation).operations.iter();
+        let is_denied_for_now = is_denied_for_now
+            || others.any(|other| *other != operation && self.may_wait_on(*other));
         match told {
             None | Some(Err(ReserveError::Unanswered(_) | ReserveError::Refused(_))) => Ok(()),
             Some(Ok(Decision::Allowed { reserved_at, shadow_denied })) => {

@@ -7,6 +7,7 @@ use super::*;
 use crate::ids::limit_account;
 use crate::ledger::{AccountRow, Action, Balances, Event, UserData};
 use crate::limiter::codes::AccountCode;
+use crate::limiter::lease::Claim;
 use crate::limiter::table::LimitAccount;
 
 const LEASE: LeaseId = LeaseId::from_u128(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);
@@ -33,7 +34,8 @@ fn lease(reservations: &[(&str, u64)]) -> Lease {
         expires_at: if name.ends_with("brief") { at(1) } else { at(60) },
     };
     let reservations = reservations.iter().map(reservation).collect();
-    Lease { id: LEASE, reserved_at: at(0), job: None, reservations, renewed: None }
+    let claim = Claim::Kept;
+    Lease { id: LEASE, reserved_at: at(0), job: None, claim, reservations, renewed: None }
 }
 
 /// Every limit that the tests name, defined with this policy.
