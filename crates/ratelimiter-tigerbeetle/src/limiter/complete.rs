@@ -16,7 +16,6 @@ use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
 use super::codes::ReservationKind;
 use super::lease::{Lease, LeaseLookup};
-use super::renewed_lease::Part;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{AccountId, Ledger, TransferStatus};
 
@@ -141,16 +140,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// The limits of which a completed lease gave something back.
     fn freed_by(&self, lease: &Lease, actuals: &Actuals) -> Vec<LimitKey> {
         let (parts, table) = (lease.parts(), self.read_table());
-        let is_freed = |part: &Part, key: &LimitKey| {
-            let same = parts.iter().filter(|other| other.at == part.at);
-            let held = same.fold(0, |sum: u64, other| sum.saturating_add(other.held.amount));
+        let freed = lease.reservations.iter().enumerate().filter_map(|(at, first)| {
+            let of_limit = || parts.iter().filter(|part| part.at == at).map(|part| &part.held);
+            let key = of_limit().find_map(|held| table.key_of(held.account))?;
+            let held = of_limit().fold(0, |sum: u64, held| sum.saturating_add(held.amount));
             let actual = actuals.iter().find(|actual| actual.key == *key);
-            part.held.kind == ReservationKind::Hold
-                || actual.is_some_and(|actual| actual.amount < held)
-        };
-        let freed = parts.iter().filter_map(|part| {
-            let key = table.key_of(part.held.account)?;
-            is_freed(part, key).then(|| key.clone())
+            let is_freed = first.kind == ReservationKind::Hold
+                || actual.is_some_and(|actual| actual.amount < held);
+            is_freed.then(|| key.clone())
         });
         freed.collect()
     }

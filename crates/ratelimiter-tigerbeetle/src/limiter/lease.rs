@@ -230,3 +230,6 @@ fn reserved_at(created_at: Timestamp, reservations: &[Reservation]) -> Timestamp
         calendar.map(|held| Timestamp::from_unix_ms(held.expires_at.unix_ms().saturating_sub(1)));
     last_moments.fold(created_at, Timestamp::min)
 }
+
+#[cfg(test)]
+mod tests;

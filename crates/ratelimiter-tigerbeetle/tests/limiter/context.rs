@@ -159,9 +159,13 @@ impl<L: Ledger + Clone> TestContext<L> {
         number: u64,
         amounts: [(&str, u64); N],
     ) -> Result<Renewal, RenewError> {
-        let amounts = amounts.map(|(name, amount)| (self.key(name), amount));
+        at.renew(&self.to_renew(lease, number, &amounts)).await
+    }
+
+    pub fn to_renew(&self, lease: LeaseId, number: u64, amounts: &[(&str, u64)]) -> RenewRequest {
+        let amounts = amounts.iter().map(|(name, amount)| (self.key(name), *amount));
         let number = RenewNumber::new(number).unwrap();
-        at.renew(&RenewRequest::new(lease, number, NewAmounts::of(amounts).unwrap())).await
+        RenewRequest::new(lease, number, NewAmounts::of(amounts).unwrap())
     }
 
     pub async fn state(&self, at: &impl Backend, name: &str) -> LimitState {

@@ -8,8 +8,8 @@ use tigerbeetle_model::ModelLedger;
 use crate::context::{TestContext, run};
 use crate::recording_ledger::RecordingLedger;
 use crate::scenarios::{
-    anywhere, calendar, capacity, complete, once, operate, renew, replay, shadow, start, templates,
-    wait,
+    anywhere, calendar, capacity, complete, once, operate, renew, renew_waited, replay, shadow,
+    start, templates, wait,
 };
 
 /// A context on a new model.

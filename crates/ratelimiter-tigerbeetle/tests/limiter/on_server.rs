@@ -17,8 +17,8 @@ use testkit::tigerbeetle::{Fixture, suite};
 use crate::context::{TestContext, run};
 use crate::fixture::OnLedger;
 use crate::scenarios::{
-    anywhere, calendar, capacity, complete, once, operate, renew, replay, shadow, start, templates,
-    wait,
+    anywhere, calendar, capacity, complete, once, operate, renew, renew_waited, replay, shadow,
+    start, templates, wait,
 };
 
 mod context;

@@ -9,6 +9,7 @@ pub mod complete;
 pub mod once;
 pub mod operate;
 pub mod renew;
+pub mod renew_waited;
 pub mod replay;
 pub mod shadow;
 pub mod start;
@@ -53,6 +54,12 @@ macro_rules! all {
             renew::tb_18_a_lease_is_renewed_while_its_limits_decrease,
             renew::tb_18_a_lease_that_was_renewed_often_is_read_in_pages,
             renew::tb_18_a_renewed_lease_is_released_anywhere,
+            renew_waited::tb_18_a_lease_of_a_later_attempt_is_renewed_anywhere,
+            renew_waited::tb_18_a_lease_that_somebody_renews_is_not_returned,
+            renew_waited::tb_18_a_lease_that_was_returned_is_not_renewed,
+            renew_waited::tb_18_of_a_renew_and_a_return_at_once_one_succeeds,
+            renew_waited::tb_18_a_withdrawn_attempt_is_no_part_of_a_renewed_lease,
+            renew_waited::tb_18_what_a_renew_gives_back_admits_who_waits,
             calendar::tb_19_servers_agree_on_the_first_period_whatever_their_schedules,
             calendar::tb_19_a_period_goes_on_whatever_becomes_of_its_definition,
             calendar::tb_19_a_period_is_reconciled_at_another_limiter,

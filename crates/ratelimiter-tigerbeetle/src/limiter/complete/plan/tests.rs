@@ -68,6 +68,9 @@ fn describe(event: &Event) -> String {
         Action::Posted(movement) if movement.code == TransferCode::Capacity.number() => {
             "step".to_owned()
         }
+        Action::Posted(movement) if movement.code == TransferCode::Gate.number() => {
+            "read".to_owned()
+        }
         Action::Posted(movement) => format!("debt {}", movement.amount),
         other @ (Action::PostPending { .. } | Action::BalancingCredit(_)) => format!("{other:?}"),
     };
@@ -117,6 +120,20 @@ fn tb_16_the_end_of_a_lease_is_one_chain_that_begins_with_its_marker() {
         &[("b", 4), ("a", 5)],
         &expect!["void + void + reserve 4 for 50s;"],
     );
+}
+
+/// TB-17, TB-18: a return meets whoever was told, every renew, and every complete.
+#[test]
+fn tb_17_a_return_begins_with_the_markers_of_all_others() {
+    let check = |reserved: &[(&str, u64)], expect: Expect| {
+        let plan = plan_return(&lease(reserved), at(10), &table(Overage::Debt));
+        expect.assert_eq(&plan.map(|plan| chain(&plan)).unwrap_or_default());
+    };
+    check(&[("tokens", 50)], expect!["read + end + void;"]);
+    check(&[("slots", 1), ("tokens", 50)], expect!["read + end + void + void;"]);
+    check(&[("tokens", 50), ("tokens:brief", 50)], expect!["read + end + void;"]);
+    check(&[("slots:brief", 1), ("tokens", 50)], expect!["read + end + void + void;"]);
+    check(&[("slots:brief", 1)], expect![""]);
 }
 
 /// TB-19, CAL-04: within its period a reservation is reconciled without a timeout; afterwards only an
