@@ -34,6 +34,26 @@ async fn wait_06_a_complete_at_the_same_server_admits_who_waits_at_once() {
     assert_eq!(server.used("slots").await, 0);
 }
 
+/// WAIT-06, REN-01, TB-18: what a renew gives back, and only that.
+#[tokio::test(start_paused = true)]
+async fn wait_06_tb_18_a_renew_at_the_same_server_admits_who_waits_at_once() {
+    let cluster = Cluster::new();
+    let server = cluster.server(&[("slots", 3)]).await;
+    let held = cluster.take(&server, "slots", 3).await;
+    let request = cluster.request(&[("slots", 2)], Some(60 * SECOND));
+    let asked = server.wait(&request).await;
+    for (number, amount) in [(1, 3), (2, 2)] {
+        assert!(server.renew(held, number, &[("slots", amount)]).await.unwrap().is_renewed());
+        pass(SECOND).await;
+        assert!(!asked.is_finished(), "there is not enough room");
+    }
+    let before = cluster.clock.now();
+    assert!(server.renew(held, 3, &[("slots", 1)]).await.unwrap().is_renewed());
+    assert!(asked.await.unwrap().0.is_allowed());
+    assert!(cluster.clock.now().since(before) <= 5 * ROUND_TRIP);
+    assert_eq!((server.used("slots").await, server.waiting.count()), (3, 0));
+}
+
 /// WAIT-06, TB-17: whenever another server completes, between two looks.
 #[tokio::test(start_paused = true)]
 async fn wait_06_tb_17_room_that_another_server_freed_is_found_within_250_ms() {

@@ -530,6 +530,24 @@ async fn wait_04_a_batch_that_goes_away_returns_what_its_other_items_got() {
     assert!(!world.waiting.waiters.any());
 }
 
+/// WAIT-04, REN-01: whoever renews a lease was told of it.
+#[tokio::test(start_paused = true)]
+async fn wait_04_a_batch_that_goes_away_leaves_a_lease_that_was_renewed() {
+    let world = World::new(10);
+    world.define("full", 1, None);
+    world.define("slots", 2, None);
+    world.take(&[("full", 1)]).await;
+    let requests =
+        [world.request(&[("full", 1)], Some(wait(60, ""))), world.request(&[("slots", 1)], None)];
+    let mut batch = Box::pin(world.waiting.reserve_batch(&requests));
+    assert!(futures::poll!(&mut batch).is_pending());
+    world.renew(requests[1].lease, 1, 2).await;
+    drop(batch);
+    settle().await;
+    assert_eq!((world.used("full"), world.used("slots")), (1, 2));
+    assert!(!world.waiting.waiters.any());
+}
+
 /// WAIT-01, WAIT-04: a batch that is answered keeps all that it got.
 #[tokio::test(start_paused = true)]
 async fn wait_04_a_batch_that_is_answered_keeps_what_it_got() {

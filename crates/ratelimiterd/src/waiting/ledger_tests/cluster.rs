@@ -2,7 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use ratelimiter::{Actuals, Backend, Capacity, HoldTimeout, Limit, LimitKind, Requirements, Wait};
+use ratelimiter::{
+    Actuals, Backend, Capacity, HoldTimeout, Limit, LimitKind, NewAmounts, RenewNumber,
+    Requirements, Wait,
+};
 use ratelimiter_client::TokioClock;
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{
@@ -243,6 +246,18 @@ impl Server {
     pub(super) async fn complete(&self, lease: LeaseId) {
         let none = Actuals::new(Vec::new()).unwrap();
         self.waiting.complete(&CompleteRequest::new(lease, none)).await.unwrap();
+    }
+
+    pub(super) async fn renew(
+        &self,
+        lease: LeaseId,
+        number: u64,
+        amounts: &[(&str, u64)],
+    ) -> Result<Renewal, RenewError> {
+        let amounts = amounts.iter().map(|(name, amount)| (key(name), *amount));
+        let (number, amounts) =
+            (RenewNumber::new(number).unwrap(), NewAmounts::of(amounts).unwrap());
+        self.waiting.renew(&RenewRequest::new(lease, number, amounts)).await
     }
 
     pub(super) async fn used(&self, name: &str) -> u64 {

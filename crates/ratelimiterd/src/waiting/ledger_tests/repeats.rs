@@ -70,6 +70,29 @@ async fn wait_04_tb_17_a_lease_that_a_repeat_here_was_told_of_is_not_returned() 
     assert!(answers.contains(&Err(ReserveError::LeaseEnded)), "{answers:?}");
 }
 
+/// WAIT-04, TB-17, TB-18: whoever was told that a lease is renewed has it.
+#[tokio::test(start_paused = true)]
+async fn wait_04_tb_18_a_lease_that_somebody_renews_is_not_returned() {
+    for at in [0, 1] {
+        let mut answers = Vec::new();
+        for delay in delays() {
+            let (cluster, servers, request) = admitted_for_nobody().await;
+            pass(delay).await;
+            let renewed = servers[at].renew(request.lease, 1, &[]).await;
+            pass(30 * SECOND).await;
+            let is_renewed = renewed.as_ref().is_ok_and(Renewal::is_renewed);
+            let used = servers[0].used("slots").await;
+            assert_eq!(used, u64::from(is_renewed), "after {delay:?}: {renewed:?}");
+            let another = cluster.request(&[("slots", 1)], None);
+            assert_eq!(servers[1].reserve(&another).await.is_allowed(), !is_renewed);
+            assert!(servers.iter().all(|server| !server.waiting.waiters.any()));
+            answers.push(renewed);
+        }
+        assert!(answers.iter().any(Result::is_ok), "{answers:?}");
+        assert!(answers.contains(&Err(RenewError::LeaseEnded)), "{answers:?}");
+    }
+}
+
 /// WAIT-04, TB-17: the driver gives up for a lease of which an attempt was admitted, and the client
 /// repeats its request meanwhile.
 #[tokio::test(start_paused = true)]
@@ -89,11 +112,27 @@ async fn wait_04_tb_17_no_repeat_is_answered_while_a_lease_is_given_up() {
     assert!(!server.waiting.waiters.any());
 }
 
-/// WAIT-04, TB-17: a batch goes away whose first item was admitted, whatever the clocks say, and unless a
-/// repeat of that item was answered.
+/// How somebody else than the caller of a batch shows that it was told of an item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    Nobody,
+    /// Repeats the request.
+    Repeats,
+    /// Renews the lease, at this server.
+    Renews(usize),
+}
+
+/// WAIT-04, TB-17, TB-18: a batch goes away whose first item was admitted, whatever the clocks say, and unless
+/// a repeat or renew of that item was answered.
 #[tokio::test(start_paused = true)]
 async fn wait_04_tb_17_a_batch_that_goes_away_returns_what_it_got_and_nobody_else_has() {
-    for (skew_ms, is_repeated) in [(0, false), (5, false), (0, true)] {
+    for (skew_ms, told) in [
+        (0, Told::Nobody),
+        (5, Told::Nobody),
+        (0, Told::Repeats),
+        (0, Told::Renews(0)),
+        (0, Told::Renews(1)),
+    ] {
         let cluster = Cluster::new();
         let second = cluster.server(&[("slots", 1), ("free", 1)]).await;
         cluster.take(&second, "slots", 1).await;
@@ -107,12 +146,18 @@ async fn wait_04_tb_17_a_batch_that_goes_away_returns_what_it_got_and_nobody_els
         let asked = tokio::spawn(async move { server.waiting.reserve_batch(&sent).await.len() });
         pass(SECOND).await;
         assert_eq!(first.used("free").await, 1);
-        if is_repeated {
-            assert!(second.reserve(&batch[0]).await.is_allowed());
+        match told {
+            Told::Nobody => {}
+            Told::Repeats => assert!(second.reserve(&batch[0]).await.is_allowed()),
+            Told::Renews(at) => {
+                let renewed = [&first, &second][at].renew(batch[0].lease, 1, &[]).await;
+                assert!(renewed.unwrap().is_renewed());
+            }
         }
         asked.abort();
         pass(SECOND).await;
-        assert_eq!(first.used("free").await, u64::from(is_repeated), "{skew_ms} ms");
+        let is_kept = told != Told::Nobody;
+        assert_eq!(first.used("free").await, u64::from(is_kept), "{skew_ms} ms, {told:?}");
     }
 }
 
