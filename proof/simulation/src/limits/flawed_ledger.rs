@@ -20,7 +20,7 @@ const RERESERVATION: u16 = 2;
 const DEBT: u16 = 3;
 const CAPACITY: u16 = 4;
 const MARKER: u16 = 6;
-const RENEW_RECORD: u16 = 11;
+const RENEW_RECORD: u16 = 12;
 
 /// A ledger with a bug around it, or none.
 pub(super) struct FlawedLedger<L> {
