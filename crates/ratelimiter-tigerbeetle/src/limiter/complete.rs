@@ -118,19 +118,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     None => plan::plan(&lease, actuals, now, &table)?,
                 }
             };
-            match plan {
-                Some(plan) => {
-                    if self.end(plan).await? == PlanEnd::Done {
-                        self.forget(&lease);
-                        return Ok(Some(lease));
-                    }
-                }
-                None if is_read => {
+            let end = match plan {
+                Some(plan) => self.end(plan).await?,
+                // Another server may have renewed a lease that has lapsed as far as it is known here.
+                None if !is_read => continue,
+                None => {
                     self.forget(&lease);
                     return Ok(None);
                 }
-                // Another server may have renewed a lease that has lapsed as far as it is known here.
-                None => {}
+            };
+            // Otherwise it was ended or renewed: read it.
+            if end == PlanEnd::Done {
+                self.forget(&lease);
+                return Ok(Some(lease));
             }
         }
         let reason = "the lease is renewed as soon as it is known".to_owned();
