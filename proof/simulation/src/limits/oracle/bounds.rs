@@ -176,11 +176,11 @@ impl Oracle {
         let needs = &self.leases[&lease].sent_by(operation).needs;
         let waits_before = |(other, facts): (&Operation, &OperationFacts)| {
             let at_most = facts.wait.map(|wait| wait.at_most()).unwrap_or_default();
-            let others = &self.leases[&facts.lease];
+            let needed = || self.leases[&facts.lease].sent_by(*other).needs.keys();
             facts.lease != lease
                 && self.may_wait_on(*other)
                 && facts.sent_at.after(at_most + LATE_MAX) >= sent_at
-                && others.sent_by(*other).needs.keys().any(|limit| needs.contains_key(limit))
+                && needed().any(|limit| needs.contains_key(limit))
         };
         self.operations.iter().any(waits_before)
     }
