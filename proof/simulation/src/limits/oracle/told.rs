@@ -36,10 +36,7 @@ impl Oracle {
         let is_behind = is_behind || self.may_be_behind(operation);
         // Another request of the lease may still wait.
         let mut others = self.leases[&lease].sent_by(operation).operations.iter();
-        // A complete denies those that wait, and what they get meanwhile is returned later.
-        let is_withdrawn = self.may_wait_on(operation) && !self.leases[&lease].completes.is_empty();
         let is_denied_for_now = is_denied_for_now
-            || is_withdrawn
             || others.any(|other| *other != operation && self.may_wait_on(*other));
         match told {
             None | Some(Err(ReserveError::Unanswered(_) | ReserveError::Refused(_))) => Ok(()),
