@@ -250,8 +250,7 @@ impl<B: HostedBackend> Admin<B> {
                 return Err(error.into());
             }
             Err(error) => {
-                staged.discard().await;
-                self.restore_backend(store, keys).await;
+                self.restore_backend(store, keys, staged).await;
                 return Err(error.into());
             }
         };
@@ -275,7 +274,7 @@ impl<B: HostedBackend> Admin<B> {
         }
         let defined = self.backend.define_all(limits).await;
         if defined.is_err() {
-            self.restore_backend(store, keys).await;
+            self.restore_backend(store, keys, StagedChange::default()).await;
             // The registry is as it was. A tick writes it if that fails now.
             store.needs_write = true;
             store.write_if_needed(lock).await;
@@ -319,8 +318,9 @@ impl<B: HostedBackend> Admin<B> {
         Ok(())
     }
 
-    /// Rolls back a change that the backend has applied and the document has not: in the backend, and in the document too,
-    /// in case the new content got there without being flushed. A document that cannot be replaced is unchanged.
+    /// Rolls back a change that the backend has applied and the document perhaps not. The document comes first: it may
+    /// have the new content without being flushed, and a rollback that reaches the backend after a crash of this server
+    /// would contradict it (`TB-08`). A document that cannot be replaced is unchanged.
     async fn roll_back(
         &self,
         store: &mut DefinitionStore,
@@ -328,13 +328,25 @@ impl<B: HostedBackend> Admin<B> {
         lock: Option<&Lock>,
         error: &io::Error,
     ) -> ChangeRefused {
-        self.restore_backend(store, keys).await;
-        if is_permanent(error) {
+        let is_permanent = is_permanent(error);
+        if !is_permanent {
+            tracing::error!(%error, "the registry cannot be written");
+        }
+        let is_unchanged = is_permanent || store.is_document_unchanged(lock).await;
+        store.needs_write |= !is_unchanged;
+        let is_rolled_back = is_unchanged || store.write_if_needed(lock).await;
+        if is_rolled_back {
+            let staged = store.stage_without(keys, lock).await;
+            self.restore_backend(store, keys, staged).await;
+        } else if let Some((key, others)) = keys.split_first() {
+            store.pending_rollbacks.extend(keys.iter().cloned());
+            let others = others.len();
+            tracing::error!(%key, others, "a failed change is still in force, at least until the registry can be written");
+        }
+        if is_permanent {
             return ChangeRefused::of("the registry cannot be replaced", error);
         }
-        tracing::error!(%error, "the registry cannot be written");
-        store.needs_write = true;
-        let outcome = match store.write_if_needed(lock).await {
+        let outcome = match is_rolled_back {
             true => "so the change is rolled back",
             false => "nor restored now; whether the change takes effect is not known yet",
         };
@@ -343,7 +355,15 @@ impl<B: HostedBackend> Admin<B> {
 
     /// Restores limits in the backend from the registry, after a change that failed or could not be stored. If the
     /// backend does not answer, the next tick tries again.
-    async fn restore_backend(&self, store: &mut DefinitionStore, keys: &[LimitKey]) {
+    ///
+    /// What is staged differs from the document in these limits. It stays until the backend has answered, so that another
+    /// server restores them if this one ends (`TB-08`).
+    async fn restore_backend(
+        &self,
+        store: &mut DefinitionStore,
+        keys: &[LimitKey],
+        staged: StagedChange,
+    ) {
         let registered = keys.iter().filter_map(|key| store.registry().get(key));
         let registered: Vec<_> = registered.cloned().collect();
         let is_restored = registered.is_empty()
@@ -367,18 +387,24 @@ impl<B: HostedBackend> Admin<B> {
             let others = others.len();
             tracing::error!(%key, others, "a failed change is still in force; rolling back when the backend answers");
         }
+        match keys.iter().any(|key| store.pending_rollbacks.contains(key)) {
+            true => staged.leave_uncommitted(),
+            false => staged.discard().await,
+        }
     }
 
     async fn retry_rollbacks(&self, store: &mut DefinitionStore) {
-        if store.pending_rollbacks.is_empty() {
+        // While the document may have the failed change, the backend keeps it, too.
+        if store.pending_rollbacks.is_empty() || store.needs_write {
             return;
         }
         // If another server has changed these limits in the meantime, its change counts.
-        let Ok(_lock) = self.lock_for_change(store).await else {
+        let Ok(lock) = self.lock_for_change(store).await else {
             return;
         };
         let keys: Vec<_> = store.pending_rollbacks.iter().cloned().collect();
-        self.restore_backend(store, &keys).await;
+        let staged = store.stage_without(&keys, lock.as_ref()).await;
+        self.restore_backend(store, &keys, staged).await;
     }
 
     /// Runs the backend's background work, applies what others have written, and stores the decreases that have been

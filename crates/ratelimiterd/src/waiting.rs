@@ -205,7 +205,7 @@ impl<B: HostedBackend> Waiting<B> {
     /// As the backend's complete.
     pub async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         if self.waiters.any() {
-            self.waiters.withdraw(request.lease);
+            self.waiters.withdraw(request.lease).await;
             let freed = self.waiters.backend.complete_freeing(request).await?;
             self.waiters.released(&freed);
             return Ok(());

@@ -217,11 +217,15 @@ impl<W: Copy + Ord> Gates<W> {
     /// The limit got room back. Returns its gate, if a waiter needs it.
     pub fn release(&mut self, key: &LimitKey) -> Option<GateId> {
         let id = *self.by_key.get(key)?;
+        self.release_gate(id);
+        Some(id)
+    }
+
+    fn release_gate(&mut self, id: GateId) {
         self.releases += 1;
         let gate = &mut self.gates[id.0];
         gate.released = self.releases;
         gate.closed = None;
-        Some(id)
     }
 
     /// Nobody waits any more who was denied.
@@ -229,10 +233,14 @@ impl<W: Copy + Ord> Gates<W> {
         self.gates[id.0].closed = None;
     }
 
-    /// All limits may have got room back. Returns the gates.
+    /// All limits may have got room back. Returns their gates, always in the same order, so that a simulation can be repeated.
     pub(super) fn release_all(&mut self) -> Vec<GateId> {
-        let keys: Vec<LimitKey> = self.by_key.keys().cloned().collect();
-        keys.iter().filter_map(|key| self.release(key)).collect()
+        let places = (0..self.gates.len()).map(GateId);
+        let needed: Vec<GateId> = places.filter(|id| self.is_needed(*id)).collect();
+        for id in &needed {
+            self.release_gate(*id);
+        }
+        needed
     }
 
     /// The gate of a limit, if a waiter needs it.

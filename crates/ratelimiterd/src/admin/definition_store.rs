@@ -41,6 +41,7 @@ pub(super) struct DefinitionStore {
 }
 
 /// The staged document of a change; none if the content would be the same.
+#[derive(Default)]
 pub(super) struct StagedChange(Option<Box<dyn Staged>>);
 
 impl DefinitionStore {
@@ -120,6 +121,28 @@ impl DefinitionStore {
         let locks = self.owned.iter().chain(lock).cloned().collect();
         let staged = self.medium.stage(next, &self.unknown_fields, locks).await?;
         Ok(StagedChange(Some(staged)))
+    }
+
+    /// Stages the registry without these limits, if that is possible: who finds it restores them in the backend.
+    pub(super) async fn stage_without(
+        &self,
+        keys: &[LimitKey],
+        lock: Option<&Lock>,
+    ) -> StagedChange {
+        let mut without = self.registry.clone();
+        let removed: Vec<_> = keys.iter().filter_map(|key| without.remove(key)).collect();
+        match removed.is_empty() {
+            true => StagedChange::default(),
+            false => self.stage(&without, lock).await.unwrap_or_default(),
+        }
+    }
+
+    /// Whether the document is certainly the one that was loaded last.
+    pub(super) async fn is_document_unchanged(&self, lock: Option<&Lock>) -> bool {
+        let peeked = self.medium.peek().await;
+        // If the locks were lost with the connection, a write may still be on its way to the database.
+        let is_locked = self.is_owned() && lock.is_none_or(Lock::is_held);
+        is_locked && peeked.is_ok_and(|(version, _)| version == self.version_seen)
     }
 
     /// Records the status after the backend has applied a definition. A pause may be pending or not; the next tick finds

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use ratelimiter::LeaseId;
 use ratelimiter::admission::{Admission, Removed, STARVING_AFTER};
 use ratelimiter::clock::Timestamp;
+use tokio::sync::oneshot;
 
-use super::unread::Unread;
-use super::{State, WAITS, Waiter, Waiters, interrupted};
+use super::unread::{Delivery, Unread};
+use super::{Caller, State, WAITS, Waiter, Waiters, interrupted};
 use crate::hosted::HostedBackend;
 
 /// A waiter that has left without an answer.
@@ -20,11 +21,21 @@ pub(super) struct Leaving<B: HostedBackend> {
 }
 
 impl<B: HostedBackend> Waiters<B> {
-    /// A lease is completed: if it waits, its callers are denied, and nothing is admitted for them any more.
-    pub(super) fn withdraw(&self, lease: LeaseId) {
+    /// A lease is completed: if it waits, its callers are denied, and nothing is admitted for them any more. If it asks for them, they get the
+    /// answer, and this returns after it, so that the complete finds what was admitted.
+    pub(super) async fn withdraw(&self, lease: LeaseId) {
+        let asked = self.deny_or_hurry(lease);
+        if let Some(asked) = asked {
+            // The callers read the answer. Without them, what was admitted is returned.
+            drop(asked.await);
+        }
+    }
+
+    /// Returns what receives the answer of a waiter that asks.
+    fn deny_or_hurry(&self, lease: LeaseId) -> Option<oneshot::Receiver<Delivery<B>>> {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let Some(id) = state.by_lease.get(&lease).copied() else { return };
+        let id = state.by_lease.get(&lease).copied()?;
         if let Removed::Waiting(mut waiter) = state.admission.remove(id) {
             let denied = state.denied(&waiter.work);
             for caller in std::mem::take(&mut waiter.work.callers) {
@@ -32,15 +43,20 @@ impl<B: HostedBackend> Waiters<B> {
                 caller.answer(&denied);
             }
             self.leave_later(state, waiter.work);
-            return;
+            return None;
         }
-        // It asks: without callers, what it gets is returned.
-        let callers = std::mem::take(&mut state.waiter(id).callers);
-        let denied = state.denied_waiter(id);
-        for caller in callers {
+        let (now, waiter) = (self.clock.now(), &mut state.admission.get_mut(id).expect(WAITS).work);
+        if waiter.callers.is_empty() {
+            return None;
+        }
+        for caller in &mut waiter.callers {
             state.deadlines.remove(&(caller.deadline, id, caller.number));
-            caller.answer(&denied);
+            caller.deadline = now;
         }
+        state.callers += 1;
+        let (sender, asked) = oneshot::channel();
+        waiter.callers.push(Caller { number: state.callers, deadline: now, sender });
+        Some(asked)
     }
 
     /// The driver ends a waiter that has left the admission: a shared backend must not admit it any more.

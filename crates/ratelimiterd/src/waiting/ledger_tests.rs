@@ -225,6 +225,33 @@ async fn wait_04_tb_17_a_caller_that_goes_away_is_never_admitted() {
     cluster.take(&first, "slots", 1).await;
 }
 
+/// WAIT-04, TB-17: a lease is completed while the server asks for it.
+#[tokio::test(start_paused = true)]
+async fn wait_04_tb_17_a_lease_that_is_completed_while_it_asks_holds_what_its_caller_was_told() {
+    let mut answers = Vec::new();
+    for delay in (0..24).map(|part| part * ROUND_TRIP / 4) {
+        let cluster = Cluster::new();
+        let server = cluster.server(&[("slots", 1)]).await;
+        let rolling = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+        server.limiter.define(limit("rpm", rolling, 1)).await.unwrap();
+        let held = cluster.take(&server, "slots", 1).await;
+        let request = cluster.request(&[("slots", 1), ("rpm", 1)], Some(30 * SECOND));
+        let asked = server.wait(&request).await;
+        let completed = cluster.begin_to_complete(&server, held).await;
+        pass(delay).await;
+        server.complete(request.lease).await;
+        completed.await.unwrap();
+        let (decision, _) = asked.await.unwrap();
+        pass(SECOND).await;
+        let is_allowed = decision.is_allowed();
+        assert_eq!(server.used("rpm").await, u64::from(is_allowed), "{delay:?}: {decision:?}");
+        assert_eq!(server.used("slots").await, 0, "{delay:?}: {decision:?}");
+        assert!(!server.waiting.waiters.any());
+        answers.push(is_allowed);
+    }
+    assert!(answers.contains(&true) && answers.contains(&false), "{answers:?}");
+}
+
 /// WAIT-04, TB-17
 #[tokio::test(start_paused = true)]
 async fn wait_04_tb_17_a_shutdown_denies_who_waits_for_good() {

@@ -229,43 +229,79 @@ mod tests {
 
     use super::*;
     use crate::limits::plan::{
-        CallFault, Definition, DiskBehaviour, EventKind, InstanceBounds, LimitSetup, LimitsEvent,
-        NetworkFault, SetupKind, WAITERS_MAX_WIDE,
+        CallFault, Definition, DiskBehaviour, DiskFault, EventKind, InstanceBounds, LimitSetup,
+        LimitsEvent, NetworkFault, SetupKind, WAITERS_MAX_WIDE,
     };
+
+    /// One server with a limit of 7 units, which are to be 5, perhaps together with another limit. It crashes afterwards.
+    fn crash_after_define(
+        seed: u64,
+        (extra, disk): (Option<u64>, DiskBehaviour),
+        call_fault: (usize, CallFault),
+        crash: (u64, bool),
+    ) -> LimitsPlan {
+        let overage = Overage::Debt;
+        let kind = SetupKind::Rolling { seconds: 1 };
+        let event = |at_ms, client, kind, call_faults| {
+            let network = NetworkFault::None;
+            LimitsEvent { at_ms, client, seed, kind, network, call_faults }
+        };
+        let definition = Definition::of_capacity(5);
+        let define = EventKind::Define { server: 0, limit: 0, definition, extra, disk };
+        let ((after_ms, is_power_loss), down_ms, skew_ms) = (crash, 200, 0);
+        let crash = EventKind::Crash { server: 0, down_ms, skew_ms, is_power_loss };
+        LimitsPlan {
+            seed,
+            starts_at: FakeClock::new().now(),
+            skews_ms: vec![0],
+            limits: vec![LimitSetup {
+                kind,
+                capacity: 7,
+                overage,
+                is_shadow: false,
+                is_defined: true,
+            }],
+            instance_bounds: InstanceBounds::WIDE,
+            waiters_max: WAITERS_MAX_WIDE,
+            expiry_lag_ms: 0,
+            leases_cached_max: 16,
+            events: vec![
+                event(1_000, 0, define, vec![call_fault]),
+                event(1_000 + after_ms, 1, crash, Vec::new()),
+            ],
+        }
+    }
 
     /// TB-08: what was staged is found again, whatever a loss of power leaves.
     #[test]
     fn tb_08_a_change_that_is_on_its_way_when_power_is_lost_is_shut_out() {
-        let overage = Overage::Debt;
-        let kind = SetupKind::Rolling { seconds: 1 };
-        let limits =
-            [LimitSetup { kind, capacity: 7, overage, is_shadow: false, is_defined: true }];
         for seed in 0..20 {
-            let event = |at_ms, client, kind, call_faults| {
-                let network = NetworkFault::None;
-                LimitsEvent { at_ms, client, seed, kind, network, call_faults }
-            };
-            let disk = DiskBehaviour::NORMAL;
-            let definition = Definition::of_capacity(5);
-            let define =
-                EventKind::Define { server: 0, limit: 0, definition, extra: Some(3), disk };
-            let slow = vec![(1, CallFault::Slow { ms: 1_000 })];
-            let (down_ms, skew_ms, is_power_loss) = (200, 0, true);
-            let lost = EventKind::Crash { server: 0, down_ms, skew_ms, is_power_loss };
-            let plan = LimitsPlan {
-                seed,
-                starts_at: FakeClock::new().now(),
-                skews_ms: vec![0],
-                limits: limits.to_vec(),
-                instance_bounds: InstanceBounds::WIDE,
-                waiters_max: WAITERS_MAX_WIDE,
-                expiry_lag_ms: 0,
-                leases_cached_max: 16,
-                events: vec![event(1_000, 0, define, slow), event(1_100, 1, lost, Vec::new())],
-            };
+            let slow = (1, CallFault::Slow { ms: 1_000 });
+            let plan =
+                crash_after_define(seed, (Some(3), DiskBehaviour::NORMAL), slow, (100, true));
             let Outcome { violation, trace, .. } = TigerBeetleWorld::default().play(&plan, true);
             assert_eq!(violation, None, "seed {seed}\n{trace}");
             assert!(trace.contains("Slow"), "the change was on its way\n{trace}");
+        }
+    }
+
+    /// TB-08: the file has the change, though its folder cannot be flushed. If that goes on, the change stays; otherwise the
+    /// file has the old content again before the rollback is sent, which arrives after a restart.
+    #[test]
+    fn tb_08_a_rollback_that_is_on_its_way_when_its_server_crashes_is_shut_out() {
+        let late = (3, CallFault::Late { ms: 2_500 });
+        for (is_always, expected) in
+            [(true, "is not known yet"), (false, "Late { ms: 2500 }: transfers")]
+        {
+            let fault = Some(DiskFault::CommitFlushFails { is_always });
+            let disk = DiskBehaviour { fault, ..DiskBehaviour::NORMAL };
+            for seed in 0..20 {
+                let plan = crash_after_define(seed, (None, disk), late, (1_200, false));
+                let Outcome { violation, trace, .. } =
+                    TigerBeetleWorld::default().play(&plan, true);
+                assert_eq!(violation, None, "seed {seed}\n{trace}");
+                assert!(trace.contains(expected), "{expected}\n{trace}");
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::disk::{Access, Disk, DiskFile, FileMetadata, OsDisk};
 enum Failure {
     /// It recovers at once.
     Once,
-    /// The process has ended there, in the middle of a write.
+    /// The process has ended there, in the middle of a write; or it goes on and the disk does not.
     Crash,
 }
 
@@ -296,6 +296,70 @@ async fn ops_03_a_disk_failure_at_each_step_leaves_all_of_a_list_or_nothing() {
         }
         assert!(failures >= 7, "folder, open, write, flush, flush, folder, rename, flush");
     }
+}
+
+/// TB-08: a rollback may arrive after a crash, so it is not sent while the file may have the change.
+#[tokio::test]
+async fn tb_08_a_disk_that_goes_on_failing_at_any_step_never_has_what_was_rolled_back() {
+    let (mut unknown_count, mut call) = (0, 0);
+    loop {
+        let folder = tempfile::tempdir().unwrap();
+        let (backend, disk) = (FaultyBackend::new(true, 100), FaultyDisk::new(Failure::Crash));
+        let admin = start_on(file_on(&disk, &folder), &backend).await;
+        define_old(&admin).await;
+        disk.fail_at(call);
+        let answer = admin.define_all(list(), TIMEOUT).await;
+        if !disk.has_failed() {
+            break;
+        }
+        for _ in 0..2 {
+            let is_rolled_back = in_backend(&backend) == OLD;
+            assert!(!is_rolled_back || on_disk(&folder) == OLD, "call {call}");
+            admin.tick(&CancellationToken::new()).await;
+        }
+        disk.fail_at(usize::MAX);
+        for _ in 0..3 {
+            admin.tick(&CancellationToken::new()).await;
+        }
+        let found = on_disk(&folder);
+        assert_eq!(in_backend(&backend), found, "call {call}");
+        let is_unknown = answer.is_err() && reason(answer).contains("not known yet");
+        assert!(is_unknown || found == OLD, "call {call}: an answer stands");
+        (unknown_count, call) = (unknown_count + usize::from(is_unknown), call + 1);
+    }
+    assert!(unknown_count >= 2, "rename, flush");
+}
+
+/// TB-08: the server whose rollback was not answered does not come back.
+#[tokio::test]
+async fn tb_08_a_rollback_without_an_answer_is_made_by_the_others() {
+    let (mut rollbacks, mut call) = (0, 0);
+    loop {
+        let folder = tempfile::tempdir().unwrap();
+        let (backend, disk) = (FaultyBackend::new(true, 100), FaultyDisk::new(Failure::Once));
+        let dies = start_on(file_on(&disk, &folder), &backend).await;
+        let stays = start(&folder, &backend).await;
+        define_old(&dies).await;
+        for admin in [&dies, &stays] {
+            admin.tick(&CancellationToken::new()).await;
+        }
+        backend.restores.store(false, Ordering::Relaxed);
+        disk.fail_at(call);
+        let answer = dies.define_all(list(), TIMEOUT).await;
+        if !disk.has_failed() {
+            break;
+        }
+        drop(dies);
+        backend.restores.store(true, Ordering::Relaxed);
+        rollbacks += usize::from(in_backend(&backend) != on_disk(&folder));
+        stays.tick(&CancellationToken::new()).await;
+        let expected = if answer.is_ok() { NEW } else { OLD };
+        assert_eq!(on_disk(&folder), expected, "call {call}");
+        assert_eq!(in_backend(&backend), expected, "call {call}");
+        assert_eq!(staged_count(&folder), 0, "call {call}");
+        call += 1;
+    }
+    assert!(rollbacks >= 3, "folder, rename, flush");
 }
 
 /// OPS-03, DEF-08
