@@ -334,27 +334,31 @@ impl<B: HostedBackend> Admin<B> {
         }
         let is_unchanged = is_permanent || store.is_document_unchanged(lock).await;
         store.needs_write |= !is_unchanged;
-        let is_rolled_back = is_unchanged || store.write_if_needed(lock).await;
-        if is_rolled_back {
-            let staged = store.stage_without(keys, lock).await;
-            self.restore_backend(store, keys, staged).await;
+        let is_old = is_unchanged || store.write_if_needed(lock).await;
+        // If this succeeds, the folder was flushed, and the document has either content for good. Who finds it restores that.
+        let staged = store.stage_without(keys, lock).await;
+        let mut is_restored = false;
+        if is_old {
+            is_restored = self.restore_backend(store, keys, staged).await;
         } else if let Some((key, others)) = keys.split_first() {
+            staged.leave_uncommitted();
             store.pending_rollbacks.extend(keys.iter().cloned());
             let others = others.len();
             tracing::error!(%key, others, "a failed change is still in force, at least until the registry can be written");
         }
-        if is_permanent {
+        if is_permanent && is_restored {
             return ChangeRefused::of("the registry cannot be replaced", error);
         }
-        let outcome = match is_rolled_back {
-            true => "so the change is rolled back",
-            false => "nor restored now; whether the change takes effect is not known yet",
+        let outcome = match (is_old, is_restored) {
+            (true, true) => "so the change is rolled back",
+            (true, false) => "so the change is rolled back as soon as the backend answers",
+            (false, _) => "nor restored now; whether the change takes effect is not known yet",
         };
         unanswered(format!("the registry cannot be written, {outcome}: {error}")).into()
     }
 
-    /// Restores limits in the backend from the registry, after a change that failed or could not be stored. If the
-    /// backend does not answer, the next tick tries again.
+    /// Restores limits in the backend from the registry, after a change that failed or could not be stored. False if the
+    /// backend does not answer; the next tick tries again.
     ///
     /// What is staged differs from the document in these limits. It stays until the backend has answered, so that another
     /// server restores them if this one ends (`TB-08`).
@@ -363,7 +367,7 @@ impl<B: HostedBackend> Admin<B> {
         store: &mut DefinitionStore,
         keys: &[LimitKey],
         staged: StagedChange,
-    ) {
+    ) -> bool {
         let registered = keys.iter().filter_map(|key| store.registry().get(key));
         let registered: Vec<_> = registered.cloned().collect();
         let is_restored = registered.is_empty()
@@ -387,10 +391,12 @@ impl<B: HostedBackend> Admin<B> {
             let others = others.len();
             tracing::error!(%key, others, "a failed change is still in force; rolling back when the backend answers");
         }
-        match keys.iter().any(|key| store.pending_rollbacks.contains(key)) {
-            true => staged.leave_uncommitted(),
-            false => staged.discard().await,
+        let is_undone = !keys.iter().any(|key| store.pending_rollbacks.contains(key));
+        match is_undone {
+            true => staged.discard().await,
+            false => staged.leave_uncommitted(),
         }
+        is_undone
     }
 
     async fn retry_rollbacks(&self, store: &mut DefinitionStore) {

@@ -241,9 +241,8 @@ impl<B: HostedBackend> Waiters<B> {
         denial: Denial,
         ask_again_after: Duration,
     ) -> Option<BoxFuture<'static, Done<B>>> {
-        let now = self.clock.now();
         let mut guard = self.lock();
-        let state = &mut *guard;
+        let (now, state) = (self.clock.now(), &mut *guard);
         state.look_unanswered = None;
         let keys = denial.keys().to_vec();
         state.waiter(id).last = Ok(denial);
@@ -261,9 +260,8 @@ impl<B: HostedBackend> Waiters<B> {
         id: WaiterId,
         unanswered: Unanswered,
     ) -> Option<BoxFuture<'static, Done<B>>> {
-        let now = self.clock.now();
         let mut guard = self.lock();
-        let state = &mut *guard;
+        let (now, state) = (self.clock.now(), &mut *guard);
         let (waiter, retry_after) = (state.waiter(id), unanswered.retry_after);
         waiter.last = Err(unanswered);
         let lease = waiter.request.lease;

@@ -42,6 +42,7 @@ const ON_TIME: AllowedLag = AllowedLag {
     reconciled: Duration::ZERO,
     noticed: Duration::ZERO,
     waits_at_once: true,
+    failed_changes_linger: false,
 };
 
 /// One process that keeps everything in memory, with a deliberate bug or without.

@@ -59,6 +59,8 @@ pub(super) struct AllowedLag {
     pub(super) noticed: Duration,
     /// A waiter is admitted, answered and forgotten at once.
     pub(super) waits_at_once: bool,
+    /// A change that failed may be in force until the backend answers.
+    pub(super) failed_changes_linger: bool,
 }
 
 pub(super) struct Oracle {

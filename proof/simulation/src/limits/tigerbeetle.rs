@@ -62,6 +62,7 @@ impl World for TigerBeetleWorld {
             reconciled: ROUNDED_UP + CALL_TIMEOUT,
             noticed: CALL_TIMEOUT,
             waits_at_once: false,
+            failed_changes_linger: true,
         };
         let (read, limit_accounts) = (Arc::clone(&ledger), accounts(plan.limits.len()));
         let read = move || readings(&read, &limit_accounts);

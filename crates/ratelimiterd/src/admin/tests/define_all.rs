@@ -19,6 +19,8 @@ enum Failure {
     Once,
     /// The process has ended there, in the middle of a write; or it goes on and the disk does not.
     Crash,
+    /// It goes on, except that no replaced file is flushed.
+    CommitFlush,
 }
 
 /// The operating system's disk, which counts its calls, and may fail at one of them.
@@ -29,6 +31,8 @@ struct FaultyDisk {
     failure: Failure,
     /// The number of the call that fails.
     fails_at: Arc<AtomicUsize>,
+    /// A file was replaced, and nothing was flushed since.
+    is_unflushed: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -40,7 +44,8 @@ struct FaultyFile {
 impl FaultyDisk {
     fn new(failure: Failure) -> Self {
         let fails_at = Arc::new(AtomicUsize::new(usize::MAX));
-        Self { calls: Arc::default(), commits: Arc::default(), failure, fails_at }
+        let (calls, commits, is_unflushed) = (Arc::default(), Arc::default(), Arc::default());
+        Self { calls, commits, failure, fails_at, is_unflushed }
     }
 
     /// The call with this number from now on fails.
@@ -60,6 +65,7 @@ impl FaultyDisk {
         let fails = match self.failure {
             Failure::Once => number == at,
             Failure::Crash => number >= at,
+            Failure::CommitFlush => false,
         };
         if fails { Err(io::Error::other("the disk fails")) } else { Ok(()) }
     }
@@ -89,6 +95,8 @@ impl Disk for FaultyDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call()?;
         self.commits.fetch_add(1, Ordering::Relaxed);
+        let is_armed = self.fails_at.load(Ordering::Relaxed) != usize::MAX;
+        self.is_unflushed.store(is_armed, Ordering::Relaxed);
         OsDisk.rename(from, to)
     }
 
@@ -113,6 +121,10 @@ impl DiskFile for FaultyFile {
 
     fn sync_all(&self) -> io::Result<()> {
         self.disk.call()?;
+        let is_commit = self.disk.is_unflushed.swap(false, Ordering::Relaxed);
+        if is_commit && self.disk.failure == Failure::CommitFlush {
+            return Err(io::Error::other("the folder is not flushed"));
+        }
         self.file.sync_all()
     }
 
@@ -360,6 +372,26 @@ async fn tb_08_a_rollback_without_an_answer_is_made_by_the_others() {
         call += 1;
     }
     assert!(rollbacks >= 3, "folder, rename, flush");
+}
+
+/// TB-08: neither the change nor its rollback is flushed, and the server does not come back.
+#[tokio::test]
+async fn tb_08_a_change_that_can_neither_be_stored_nor_be_rolled_back_is_settled_by_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (backend, disk) = (FaultyBackend::new(true, 100), FaultyDisk::new(Failure::CommitFlush));
+    let dies = start_on(file_on(&disk, &folder), &backend).await;
+    let stays = start(&folder, &backend).await;
+    define_old(&dies).await;
+    stays.tick(&CancellationToken::new()).await;
+    disk.fail_at(0);
+    let changes = vec![limit("b", 9), limit("a", 7)];
+    let answer = reason(dies.define_all(changes, TIMEOUT).await);
+    assert!(answer.contains("not known yet"), "{answer}");
+    assert_ne!(in_backend(&backend), on_disk(&folder), "the backend keeps the change");
+    drop(dies);
+    stays.tick(&CancellationToken::new()).await;
+    assert_eq!(in_backend(&backend), on_disk(&folder));
+    assert_eq!(staged_count(&folder), 0);
 }
 
 /// OPS-03, DEF-08

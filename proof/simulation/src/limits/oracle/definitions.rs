@@ -19,7 +19,7 @@ use crate::outcome::{Invariant, Violation};
 pub(crate) enum ChangeTold {
     /// It is safe on disk.
     Made,
-    /// It has no effect, and never will have.
+    /// It is not in the limits file, and never will be.
     NotMade,
     /// Nobody knows.
     Unknown,
@@ -31,6 +31,8 @@ pub(super) struct Definitions {
     settled: BTreeMap<LimitKey, BTreeSet<Target>>,
     /// By the operation and the key; a list of definitions is one operation with several keys.
     under_way: BTreeMap<(Operation, LimitKey), Change>,
+    /// Definitions that were not made, and that a ledger may have until it answers.
+    lingering: BTreeMap<LimitKey, BTreeSet<Target>>,
 }
 
 struct Change {
@@ -45,7 +47,7 @@ struct Change {
 impl Definitions {
     pub(super) fn new(limits: impl IntoIterator<Item = (LimitKey, Definition)>) -> Self {
         let settled = |(key, definition)| (key, BTreeSet::from([Some(definition)]));
-        Self { settled: limits.into_iter().map(settled).collect(), under_way: BTreeMap::new() }
+        Self { settled: limits.into_iter().map(settled).collect(), ..Self::default() }
     }
 
     /// A task begins to work for a change, or ends to. False if it works for something else.
@@ -67,9 +69,10 @@ impl Definitions {
         self.settled.get(key).cloned().unwrap_or_else(undefined)
     }
 
-    /// The targets that a key may have.
+    /// The targets that may be in force for a key.
     fn targets(&self, key: &LimitKey) -> BTreeSet<Target> {
         let mut targets = self.settled_targets(key);
+        targets.extend(self.lingering.get(key).into_iter().flatten());
         for (_, change) in self.under_way.iter().filter(|((_, other), _)| other == key) {
             targets.insert(change.wanted);
             targets.extend(&change.others);
@@ -191,6 +194,7 @@ impl Oracle {
 
     /// Whoever asked for a change is told, or gives up.
     pub(crate) fn change_told(&mut self, operation: Operation, told: ChangeTold, now: Timestamp) {
+        let lingers = self.allowed_lag.failed_changes_linger;
         let definitions = &mut self.definitions;
         for key in definitions.keys_of(operation) {
             match told {
@@ -198,10 +202,16 @@ impl Oracle {
                     let change = definitions.under_way.get_mut(&(operation, key));
                     change.expect("it was sent").is_unknown = true;
                 }
-                ChangeTold::NotMade => drop(definitions.end(operation, &key, false)),
+                ChangeTold::NotMade => {
+                    let Change { wanted, .. } = definitions.end(operation, &key, false);
+                    if lingers && wanted.is_some() {
+                        definitions.lingering.entry(key).or_default().insert(wanted);
+                    }
+                }
                 ChangeTold::Made => {
                     let Change { wanted, mut others, .. } = definitions.end(operation, &key, true);
                     others.insert(wanted);
+                    definitions.lingering.remove(&key);
                     definitions.settled.insert(key, others);
                 }
             }
@@ -215,7 +225,7 @@ impl Oracle {
 
     /// Holds what the limits file says against what was answered.
     pub(crate) fn check_file(&self, registry: &Registry) -> Result<(), Violation> {
-        let Definitions { settled, under_way } = &self.definitions;
+        let Definitions { settled, under_way, .. } = &self.definitions;
         let defined = registry.iter().map(|registered| &registered.limit.key);
         let keys: BTreeSet<&LimitKey> = settled.keys().chain(defined).collect();
         for key in keys {
@@ -258,6 +268,7 @@ mod tests {
         reconciled: Duration::ZERO,
         noticed: Duration::ZERO,
         waits_at_once: true,
+        failed_changes_linger: false,
     };
     const NOW: Timestamp = Timestamp::from_unix_ms(1_736_660_000_000);
     const SETUP: LimitSetup = LimitSetup {
