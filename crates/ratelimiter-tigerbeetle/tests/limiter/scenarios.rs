@@ -47,6 +47,7 @@ macro_rules! all {
             operate::tb_22_of_several_servers_each_unit_is_forgiven_by_one,
             renew::tb_18_a_server_completes_what_another_has_renewed,
             renew::tb_18_a_server_completes_after_another_has_denied_a_renew,
+            renew::com_05_a_complete_after_a_denied_renew_counts_once_when_the_holds_have_lapsed,
             renew::tb_18_numbers_are_the_same_at_every_server,
             renew::tb_18_a_lease_lives_while_another_server_renews_it,
             renew::tb_18_the_seconds_of_replacements_do_not_add_up,

@@ -9,6 +9,7 @@ use crate::ledger::Transfer;
 use crate::limiter::codes::{ReservationKind, user_data};
 use crate::limiter::lease::Lease;
 use crate::limiter::renewed_lease::{Part, RenewedLease};
+use crate::limiter::reservation::Reservation;
 use crate::limiter::table::LimitTable;
 
 /// Plans the end of a renewed lease. Its marker tells whether another complete or renew was first.
@@ -24,13 +25,19 @@ pub(super) fn plan(
     }
     let used = used_of(lease, actuals, table)?;
     let mut plan = CompletePlan::new(lease);
+    // A server that has not heard of denied renews ends the lease by the void of its first hold. Whatever
+    // our clock says, only the ledger knows whether one has.
+    let is_hold = |held: &Reservation| held.kind == ReservationKind::Hold;
+    let first_hold = lease.reservations.iter().position(is_hold).filter(|_| !renewed.is_renewed);
     for (at, (first, used)) in lease.reservations.iter().zip(used).enumerate() {
-        let live = lease.live_parts(at, now);
         if first.kind == ReservationKind::Hold {
-            plan.steps.extend(live.iter().map(|part| release(lease.id, part)));
+            let is_tried = |part: &&Part| part.is_live(now) || first_hold == Some(at);
+            let parts = renewed.parts.iter().filter(|part| part.at == at).filter(is_tried);
+            plan.steps.extend(parts.map(|part| release(lease.id, part)));
             continue;
         }
         let Some((key, actual)) = used else { continue };
+        let live = lease.live_parts(at, now);
         let lapsed = renewed.parts.iter().filter(|part| part.at == at && !part.is_live(now));
         let lapsed = lapsed.fold(0, |sum: u64, part| sum.saturating_add(part.held.amount));
         // What has lapsed has counted, and covers the first units of the use.

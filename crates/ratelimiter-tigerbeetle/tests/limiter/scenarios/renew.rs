@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ratelimiter::{
-    Backend, DenialReason, LeaseId, LeasePage, LimitStatus, Limiter, RenewError, Renewal,
-    ReserveError,
+    Backend, DenialReason, LeaseId, LeasePage, LimitStatus, Limiter, ReleaseError, RenewError,
+    Renewal, ReserveError,
 };
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
@@ -88,6 +88,41 @@ pub async fn tb_18_a_server_completes_after_another_has_denied_a_renew<L: Ledger
                 assert_eq!(again, Err(RenewError::LeaseEnded));
             }
         }
+    }
+}
+
+/// COM-05, OPS-01: a server that has not heard of a denied renew ends the lease by the void of its hold. Another
+/// one that ends it later meets that void, though the hold would have lapsed.
+pub async fn com_05_a_complete_after_a_denied_renew_counts_once_when_the_holds_have_lapsed<
+    L: Ledger + Clone,
+>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    first.define(on.rolling("tokens", DAY, 1_000)).await.unwrap();
+    first.define(on.concurrency("slots", 4, 10)).await.unwrap();
+    let second = on.successor(&first).await;
+    for (round, actual) in [Some(9), Some(5_000), None].into_iter().enumerate() {
+        let before = on.used(&first, "tokens").await;
+        let lease = reserve(&on, &first, [("slots", 1), ("tokens", 40)]).await;
+        let full = reserve(&on, &first, [("tokens", 960 - before)]).await;
+        assert!(!on.renew(&second, lease, 1, [("tokens", 41)]).await.unwrap().is_renewed());
+        match round {
+            0 => on.complete(&first, lease, []).await.unwrap(),
+            _ => first.release(lease).await.unwrap(),
+        }
+        on.complete(&first, full, [("tokens", 0)]).await.unwrap();
+        on.pass(Duration::from_secs(5)).await;
+        match actual {
+            Some(actual) => on.complete(&second, lease, [("tokens", actual)]).await.unwrap(),
+            None => assert_eq!(
+                second.release(lease).await,
+                Err(ReleaseError::UnknownLease { lease }),
+                "OPS-01"
+            ),
+        }
+        let state = on.state(&second, "tokens").await;
+        assert_eq!((state.usage.used, state.usage.debt), (before + 40, 0), "{actual:?}");
     }
 }
 
