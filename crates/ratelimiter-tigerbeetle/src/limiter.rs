@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU128;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::future::join_all;
 use ratelimiter::clock::Timestamp;
@@ -59,7 +59,7 @@ pub use self::reserve::LOOK_EVERY;
 use self::reserve::{PartSize, UnansweredAttempts};
 use self::table::LimitTable;
 use self::unanswered::unanswered;
-use crate::ledger::{Ledger, TransferQuery, TransferRow};
+use crate::ledger::{Ledger, QUERY_ROWS_MAX, TransferQuery, TransferRow};
 use crate::lock::lock;
 
 /// The limiter that stores reservations as pending transfers of a ledger. Any number of them may
@@ -86,6 +86,8 @@ pub struct TigerBeetleLimiter<L> {
     /// Held by the reserve that checks instances.
     checking: tokio::sync::Mutex<()>,
     instance_bounds: InstanceBounds,
+    /// Held by whoever reopens the closed account of a limit that is not known here.
+    unknown_reopen_lock: Arc<tokio::sync::Mutex<()>>,
     /// The last instance that a tick looked at; `None` if it was the last of all.
     last_walked: Mutex<Option<LimitKey>>,
     drift: Mutex<DefinitionDrift>,
@@ -120,6 +122,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 options.instances_max,
                 options.new_instances_per_second_max,
             ),
+            unknown_reopen_lock: Arc::default(),
             last_walked: Mutex::default(),
             drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
@@ -173,7 +176,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             self.read_cluster_time().await?;
         }
         let rows = self.rows_of_lease(lease).await?;
-        Ok(LeaseLookup::from_rows(lease, &rows))
+        let mut lookup = LeaseLookup::from_rows(lease, &rows);
+        if let LeaseLookup::Open(open) = &mut lookup
+            && let Some(renewed) = &mut open.renewed
+        {
+            renewed.join_lapsed(self.cluster_now());
+        }
+        Ok(lookup)
     }
 
     /// The transfers of a lease, oldest first.
@@ -190,7 +199,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             if is_last {
                 return Ok(rows);
             }
-            page_max = LEASE_ROWS_MAX;
+            page_max = match page_max {
+                FEW_LEASE_ROWS_MAX => LEASE_ROWS_MAX,
+                _ => QUERY_ROWS_MAX as usize,
+            };
         }
     }
 

@@ -18,7 +18,7 @@ use ratelimiter::{
 };
 
 use self::plan::{AccountGoal, CapacityStep, CapacityTarget, ChangeReply, LateRequests};
-pub(super) use self::plan::{Attempt, CapacityOutcome, Version};
+pub(super) use self::plan::{Attempt, CapacityOutcome, Version, no_such_closing};
 use super::TigerBeetleLimiter;
 use super::accounts::decreasing_from;
 use super::periods::AccountRequest;
@@ -495,6 +495,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     }
                     ChangeReply::NoRoom => goal.was_refused = true,
                     ChangeReply::VersionChanged => {}
+                    ChangeReply::OtherClosing => {
+                        goal.is_closed_without_key = !goal.is_closed_without_key;
+                    }
                     ChangeReply::Unexpected(status) => {
                         let key = &goal.key;
                         tracing::error!(%key, ?status, "capacity change failed");
@@ -533,7 +536,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 }
                 continue;
             };
-            match Version::of(*row).step_to(goal, self.new_attempt()) {
+            match goal.version(*row).step_to(goal, self.new_attempt()) {
                 CapacityStep::Done(outcome) => outcomes[at] = Some(Ok(outcome)),
                 CapacityStep::Send { chain, then, is_change } => {
                     changes.push(CapacityChange { goal: at, chain, then, is_change });
@@ -579,7 +582,14 @@ fn goal(
     is_uncertain: bool,
 ) -> AccountGoal {
     let late_requests = if is_uncertain { LateRequests::Possible } else { LateRequests::None };
-    AccountGoal { key: key.clone(), account, target, late_requests, was_refused: false }
+    AccountGoal {
+        key: key.clone(),
+        account,
+        target,
+        late_requests,
+        was_refused: false,
+        is_closed_without_key: false,
+    }
 }
 
 /// The limit in force, given the outcome at its account.

@@ -5,6 +5,8 @@
 mod plan;
 mod renewed;
 
+use std::sync::Arc;
+
 use ratelimiter::{
     Actuals, CompleteError, CompleteRequest, LeaseId, LimitKey, REQUIREMENTS_MAX, Unanswered,
 };
@@ -202,8 +204,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Err(Unanswered { reason, retry_after: RETRY_AFTER })
     }
 
-    /// Locks one more closed account, unless it is locked. All locks are taken again, in sorted order,
-    /// so that callers cannot deadlock.
+    /// Locks one more closed account, unless it is locked. All locks are taken again, in sorted order and
+    /// the one that limits which are not known here share last, so that callers cannot deadlock.
     pub(super) async fn with_lock_of(
         &self,
         earlier: AccountLocks,
@@ -216,12 +218,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         drop(guards);
         accounts.push(account);
         accounts.sort_unstable();
-        let mut guards = Vec::with_capacity(accounts.len());
+        let (mut guards, mut has_unknown) = (Vec::with_capacity(accounts.len()), false);
         for account in &accounts {
             let lock = self.read_table().reopen_lock_of(*account);
-            if let Some(lock) = lock {
-                guards.push(lock.lock_owned().await);
+            match lock {
+                Some(lock) => guards.push(lock.lock_owned().await),
+                None => has_unknown = true,
             }
+        }
+        if has_unknown {
+            guards.push(Arc::clone(&self.unknown_reopen_lock).lock_owned().await);
         }
         AccountLocks { accounts, guards }
     }

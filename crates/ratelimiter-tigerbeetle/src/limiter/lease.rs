@@ -15,8 +15,8 @@ use crate::ids;
 use crate::ledger::{TransferId, TransferRow};
 
 /// At least the number of transfers of one lease that is not renewed: its reservations, a void and a
-/// new reservation for each, a gate, a marker, and one that says that a caller has it. Those of one that
-/// is are read in pages of this size.
+/// new reservation for each, a gate, a marker, and one that says that a caller has it. One that was
+/// renewed may have any number; what is beyond this many is read in the largest pages.
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 /// More than an open lease usually has. The first query asks for this many: a message to the
 /// cluster carries as many queries as there is room for their rows.
@@ -120,6 +120,13 @@ impl Lease {
     /// The number of its last renew.
     pub(super) fn version(&self) -> Option<RenewNumber> {
         self.renewed.as_ref().map(|renewed| renewed.last.number)
+    }
+
+    /// Whether whatever renews or ends it, in its present state, creates its end marker. The void of its first
+    /// hold may end a lease that was never renewed (`TB-16`).
+    pub(super) fn ends_by_marker(&self) -> bool {
+        self.renewed.as_ref().is_some_and(|renewed| renewed.is_renewed)
+            || self.reservations.iter().all(|held| held.kind != ReservationKind::Hold)
     }
 
     /// As it is after a renew, which only somebody sends who was told of it.

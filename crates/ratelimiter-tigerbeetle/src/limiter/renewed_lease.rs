@@ -129,7 +129,8 @@ impl RenewedLease {
                 RowKind::VoidPending { pending }
                     if last.is_some_and(|last| last.outcome == RenewOutcome::Renewed) =>
                 {
-                    let at = parts.iter().position(|part| part.held.transfer == pending)?;
+                    // Most of what is given back was made by one of the last renews.
+                    let at = parts.iter().rposition(|part| part.held.transfer == pending)?;
                     parts.remove(at);
                 }
                 RowKind::Pending { .. } => parts.push(Part::from_row(row)?),

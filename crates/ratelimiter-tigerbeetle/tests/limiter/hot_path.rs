@@ -1,7 +1,11 @@
 //! `TB-01` to `TB-04`: ledger requests of a reserve and a complete.
 
+use std::time::Duration;
+
+use futures::future::join_all;
 use ratelimiter::{
-    Backend, Decision, Limit, LimitMode, Limiter, NewAmounts, RenewNumber, RenewRequest,
+    Backend, Decision, Limit, LimitMode, Limiter, NewAmounts, RenewError, RenewNumber,
+    RenewRequest,
 };
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::{Action, Event, WorkItem};
@@ -289,5 +293,67 @@ fn tb_18_a_renew_is_one_write_where_its_lease_is_known() {
         }
         on.complete(&limiter, lease, [("tokens", 2)]).await.unwrap();
         assert_eq!(only_item(&on.ledger.take_calls()).len(), 2, "the marker, and the hold");
+    });
+}
+
+/// TB-18, TB-04: a lease that was renewed often is read in few requests, and once.
+#[test]
+fn tb_18_a_lease_renewed_often_is_read_in_few_requests() {
+    const RENEWS: u64 = 10_000;
+    run(async {
+        let on = on_recording_model();
+        let first = on.limiter();
+        first.define(on.concurrency("slots", 60, 10)).await.unwrap();
+        let lease = on.lease();
+        assert!(on.reserve(&first, lease, [("slots", 1)]).await.unwrap().is_allowed());
+        for number in 1..=RENEWS {
+            assert!(on.renew(&first, lease, number, []).await.unwrap().is_renewed());
+            on.ledger.take_calls();
+        }
+        let second = on.successor(&first).await;
+        for (at, calls_max) in [(&first, 1), (&second, 6), (&second, 1)] {
+            on.ledger.take_calls();
+            assert_eq!(on.renew(at, lease, 1, []).await, Err(RenewError::Superseded));
+            let calls = on.ledger.take_calls();
+            assert!(calls.len() <= calls_max, "{calls:?}");
+            assert!(on.renew(at, lease, RENEWS, []).await.unwrap().is_renewed());
+            assert_eq!(on.ledger.take_calls().len(), 1, "whether another server has renewed it");
+        }
+        let third = on.successor(&first).await;
+        on.ledger.take_calls();
+        on.complete(&third, lease, []).await.unwrap();
+        assert!(on.ledger.take_calls().len() <= 6 + 2, "the cluster's time, and a write, besides");
+        for at in [&first, &second] {
+            assert_eq!(on.renew(at, lease, RENEWS, []).await, Err(RenewError::LeaseEnded));
+        }
+    });
+}
+
+/// TB-18, TB-21: renews on a closed account whose key is not known take turns as completes do.
+#[test]
+fn tb_18_renews_on_a_decreasing_limit_that_is_not_known_take_turns() {
+    const LEASES: usize = 150;
+    run(async {
+        let on = on_recording_model();
+        let (first, second) = (on.limiter(), on.limiter());
+        for at in [&first, &second] {
+            at.define(on.concurrency("t:*", 60, 1_000)).await.unwrap();
+        }
+        let mut renews = Vec::new();
+        for _ in 0..LEASES {
+            let lease = on.lease();
+            assert!(on.reserve(&first, lease, [("t:a", 1)]).await.unwrap().is_allowed());
+            renews.push(on.to_renew(lease, 1, &[]));
+        }
+        first.define(on.concurrency("t:*", 60, 10)).await.unwrap();
+        on.pass(Duration::from_secs(1)).await;
+        on.ledger.take_counts();
+        on.ledger.shuffle(1);
+        let answers = join_all(renews.iter().map(|request| second.renew(request))).await;
+        assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_renewed()));
+        // The lease, an attempt, the account, its closing transfer, and another attempt.
+        let asked = on.ledger.take_counts();
+        assert!(asked.calls <= 6 * LEASES, "{asked:?}");
+        assert_eq!(on.used(&first, "t:a").await, LEASES as u64);
     });
 }

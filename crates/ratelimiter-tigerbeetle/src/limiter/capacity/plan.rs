@@ -5,7 +5,9 @@
 //! version: a marker leaves an open version, the void of the closing transfer leaves a closed one.
 //! Transfers linked to it are therefore applied once or not at all, whichever servers compete and
 //! however late a request arrives. Leaving a closed version always moves the counters, so no
-//! closing transfer is ever needed twice, and any server can compute the ID of the one in force.
+//! closing transfer is ever needed twice, and any server that knows the limit's key can compute the ID of
+//! the one in force. A renew at a server that does not know it finds that transfer by its user data, and
+//! closes the account again with an ID that depends on the account instead of the key (`TB-18`).
 
 use std::fmt;
 use std::num::NonZeroU128;
@@ -14,7 +16,8 @@ use ratelimiter::{Capacity, LimitKey};
 
 use crate::ids;
 use crate::ledger::{
-    AccountRow, Action, Transfer, TransferId, TransferResult, TransferStatus, UserData, WorkItem,
+    AccountId, AccountRow, Action, Transfer, TransferId, TransferResult, TransferStatus, UserData,
+    WorkItem,
 };
 use crate::limiter::accounts::AccountsOf;
 use crate::limiter::codes::{AccountCode, TransferCode, marker};
@@ -24,6 +27,8 @@ use crate::limiter::table::{KnownLimit, LimitAccount};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::limiter) struct Version {
     row: AccountRow,
+    /// The closing transfer in force, if its ID may not depend on the key.
+    closing: Option<TransferId>,
 }
 
 /// Makes the IDs of one attempt unique. A refused attempt burns its IDs, so the next one needs
@@ -44,6 +49,8 @@ pub(in crate::limiter) struct AccountGoal {
     pub(in crate::limiter) late_requests: LateRequests,
     /// The ledger has refused the decrease, although the account had room when it was read.
     pub(in crate::limiter) was_refused: bool,
+    /// The account was closed by a server that does not know the key.
+    pub(in crate::limiter) is_closed_without_key: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +101,9 @@ pub(in crate::limiter) enum ChangeReply {
     NoRoom,
     /// Another server has left the version, or the attempt's IDs are burned; re-read the account.
     VersionChanged,
+    /// There is no such closing transfer: the ID of the one in force depends on the account instead of the key,
+    /// or the other way round.
+    OtherClosing,
     /// A status that the rules do not allow for.
     Unexpected(TransferStatus),
 }
@@ -107,6 +117,12 @@ impl AccountGoal {
         }
     }
 
+    /// Its account, as it was read.
+    pub(in crate::limiter) fn version(&self, row: AccountRow) -> Version {
+        let version = Version::of(row);
+        if self.is_closed_without_key { version.closed_without_key() } else { version }
+    }
+
     /// Whether its change may arrive at any time: a new account is funded once, by whichever server,
     /// and every later change finds the account no longer new.
     pub(in crate::limiter) const fn is_harmless_late(&self) -> bool {
@@ -116,7 +132,27 @@ impl AccountGoal {
 
 impl Version {
     pub(in crate::limiter) const fn of(row: AccountRow) -> Self {
-        Self { row }
+        Self { row, closing: None }
+    }
+
+    /// The same account, closed by this transfer.
+    pub(in crate::limiter) fn closed_by(self, closing: TransferId) -> Self {
+        Self { closing: Some(closing), ..self }
+    }
+
+    /// The same account, closed by a server that does not know the key.
+    pub(in crate::limiter) fn closed_without_key(self) -> Self {
+        let closing = self.id("close", None, 0);
+        self.closed_by(closing)
+    }
+
+    pub(in crate::limiter) const fn account(&self) -> AccountId {
+        self.row.id
+    }
+
+    /// The user data of the closing transfer in force.
+    pub(in crate::limiter) fn closing_data(&self) -> NonZeroU128 {
+        NonZeroU128::new(self.id("close", None, 0).get()).expect("no transfer has the ID 0")
     }
 
     /// Credits minus debits.
@@ -196,6 +232,7 @@ impl Version {
         if capacity == target && !self.is_closed() {
             return None;
         }
+        let key = Some(key);
         let mut chain = vec![self.leave(key)];
         if target > capacity {
             chain.push(self.credit(key, target - capacity, attempt));
@@ -210,90 +247,98 @@ impl Version {
     /// The transfers that close an open account.
     pub(in crate::limiter) fn close(&self, key: &LimitKey) -> WorkItem {
         assert!(!self.is_closed(), "an account is closed once");
-        let closing = self.closing(self.closing_id(key, 0));
-        WorkItem::new().with_chain([self.leave(key), closing])
+        WorkItem::new().with_chain([self.leave(Some(key)), self.closing(Some(key), 0)])
     }
 
     /// The transfers that leave this version and change nothing else: an earlier request that
     /// arrives later finds the version gone and has no effect.
     pub(in crate::limiter) fn advance_version(&self, key: &LimitKey, attempt: Attempt) -> WorkItem {
+        let key = Some(key);
         let mut chain = vec![self.leave(key)];
         chain.extend(self.advance_counters(key, attempt));
         if self.is_closed() {
-            chain.push(self.closing(self.closing_id(key, 1)));
+            chain.push(self.closing(key, 1));
         }
         WorkItem::new().with_chain(chain)
     }
 
     /// The transfers that reopen a closed account for `void` and `smaller`, the fourth and the
     /// fifth, and close it again: a closed account lets a reservation end, but no smaller one
-    /// begin. They are a chain, or part of one.
+    /// begin. They are a chain, or part of one. Without a key, the closing transfer must be known.
     pub(in crate::limiter) fn reopen_around(
         &self,
-        key: &LimitKey,
+        key: Option<&LimitKey>,
         void: Transfer,
         smaller: Transfer,
         attempt: Attempt,
     ) -> [Transfer; 6] {
         assert!(self.is_closed(), "an open account needs no opening");
         let [credit, debit] = self.advance_counters(key, attempt);
-        let closing = self.closing(self.closing_id(key, 1));
-        [self.leave(key), credit, debit, void, smaller, closing]
+        [self.leave(key), credit, debit, void, smaller, self.closing(key, 1)]
     }
 
     /// The transfer that leaves this version.
-    fn leave(&self, key: &LimitKey) -> Transfer {
-        if self.is_closed() {
-            return Transfer::void(self.id("open", key, 0), self.closing_id(key, 0));
+    fn leave(&self, key: Option<&LimitKey>) -> Transfer {
+        match self.closing {
+            _ if !self.is_closed() => marker(self.id("capacity", key, 0)),
+            Some(closing) => {
+                let label = format!("xfer:open:#{:032x}", closing.get());
+                Transfer::void(ids::transfer_at(0, &label), closing)
+            }
+            None => Transfer::void(self.id("open", key, 0), self.id("close", key, 0)),
         }
-        marker(self.id("capacity", key, 0))
     }
 
     /// Advances the counters without changing the capacity.
-    fn advance_counters(&self, key: &LimitKey, attempt: Attempt) -> [Transfer; 2] {
+    fn advance_counters(&self, key: Option<&LimitKey>, attempt: Attempt) -> [Transfer; 2] {
         [self.credit(key, 1, attempt), self.debit(key, 1, attempt)]
     }
 
-    fn credit(&self, key: &LimitKey, amount: u128, attempt: Attempt) -> Transfer {
+    fn credit(&self, key: Option<&LimitKey>, amount: u128, attempt: Attempt) -> Transfer {
         let movement =
             TransferCode::Capacity.movement(ids::operator_account(), self.row.id, amount);
-        Transfer::posted(attempt.id("raise", key), movement)
+        Transfer::posted(self.attempt_id("raise", key, attempt), movement)
     }
 
-    fn debit(&self, key: &LimitKey, amount: u128, attempt: Attempt) -> Transfer {
+    fn debit(&self, key: Option<&LimitKey>, amount: u128, attempt: Attempt) -> Transfer {
         let movement =
             TransferCode::Capacity.movement(self.row.id, ids::operator_account(), amount);
-        Transfer::posted(attempt.id("lower", key), movement)
+        Transfer::posted(self.attempt_id("lower", key, attempt), movement)
     }
 
-    fn closing(&self, id: TransferId) -> Transfer {
+    /// The transfer that closes the account at this version, or at the one `steps` later. Its user data
+    /// does not depend on the key, so that every server finds it.
+    fn closing(&self, key: Option<&LimitKey>, steps: u128) -> Transfer {
         let movement = TransferCode::Closing.movement(self.row.id, ids::operator_account(), 0);
         let action =
             Action::Pending { movement, timeout_seconds: None, closes_debit_account: true };
-        Transfer { id, action, user_data: UserData::default() }
+        let data_128 = self.id("close", None, steps).get();
+        let user_data = UserData { data_128, ..UserData::default() };
+        Transfer { id: self.id("close", key, steps), action, user_data }
     }
 
-    /// The closing transfer of this version, or of the one `steps` later.
-    fn closing_id(&self, key: &LimitKey, steps: u128) -> TransferId {
-        self.id("close", key, steps)
-    }
-
-    fn id(&self, verb: &str, key: &LimitKey, steps: u128) -> TransferId {
+    fn id(&self, verb: &str, key: Option<&LimitKey>, steps: u128) -> TransferId {
         let (credits, debits) =
             (self.row.balances.credits_posted + steps, self.row.balances.debits_posted + steps);
         // All periods of one limit begin with the same counters.
-        if self.row.code == AccountCode::Period.number() {
-            let account = self.row.id.get();
-            let label = format!("xfer:period-{verb}:{credits}:{debits}:{account:032x}");
-            return ids::transfer_at(0, &label);
-        }
-        ids::transfer_at(0, &format!("xfer:{verb}:{credits}:{debits}:{key}"))
+        let is_period = self.row.code == AccountCode::Period.number();
+        let label = match key.filter(|_| !is_period) {
+            Some(key) => format!("xfer:{verb}:{credits}:{debits}:{key}"),
+            None => {
+                let account = self.row.id.get();
+                format!("xfer:period-{verb}:{credits}:{debits}:{account:032x}")
+            }
+        };
+        ids::transfer_at(0, &label)
     }
-}
 
-impl Attempt {
-    fn id(self, verb: &str, key: &LimitKey) -> TransferId {
-        ids::transfer_at(self.unix_ms, &format!("xfer:{verb}:{:032x}:{key}", self.nonce))
+    fn attempt_id(&self, verb: &str, key: Option<&LimitKey>, attempt: Attempt) -> TransferId {
+        let Attempt { unix_ms, nonce } = attempt;
+        let label = match key {
+            Some(key) => format!("xfer:{verb}:{nonce:032x}:{key}"),
+            None => format!("xfer:{verb}:{nonce:032x}:#{:032x}", self.row.id.get()),
+        };
+        ids::transfer_at(unix_ms, &label)
     }
 }
 
@@ -307,23 +352,27 @@ impl fmt::Display for Version {
 
 /// Reads the answer to a chain of [`Version`].
 pub(in crate::limiter) fn read(results: &[TransferResult]) -> ChangeReply {
-    let Some((_, status)) = TransferResult::first_refusal(results) else {
+    let Some((event, status)) = TransferResult::first_refusal(results) else {
         return ChangeReply::Applied;
     };
-    let was_closed = matches!(
-        status,
-        TransferStatus::DebitAccountAlreadyClosed | TransferStatus::CreditAccountAlreadyClosed
-    );
-    // A request that is sent again after an eviction may have been refused before, without an
-    // answer.
-    let refused_before = status == TransferStatus::IdAlreadyFailed;
-    if status.exists() || was_closed || refused_before {
-        return ChangeReply::VersionChanged;
+    match status {
+        _ if event == 0 && no_such_closing(status) => ChangeReply::OtherClosing,
+        _ if status.exists() => ChangeReply::VersionChanged,
+        TransferStatus::PendingTransferAlreadyVoided
+        | TransferStatus::DebitAccountAlreadyClosed
+        | TransferStatus::CreditAccountAlreadyClosed
+        // A request that is sent again after an eviction may have been refused before, without an
+        // answer.
+        | TransferStatus::IdAlreadyFailed => ChangeReply::VersionChanged,
+        TransferStatus::ExceedsCredits => ChangeReply::NoRoom,
+        status => ChangeReply::Unexpected(status),
     }
-    if status == TransferStatus::ExceedsCredits {
-        return ChangeReply::NoRoom;
-    }
-    ChangeReply::Unexpected(status)
+}
+
+/// The status of the void of a closing transfer that does not exist; from the second attempt on, of any
+/// server, the void's ID is burned.
+pub(in crate::limiter) fn no_such_closing(status: TransferStatus) -> bool {
+    matches!(status, TransferStatus::PendingTransferNotFound | TransferStatus::IdAlreadyFailed)
 }
 
 #[cfg(test)]

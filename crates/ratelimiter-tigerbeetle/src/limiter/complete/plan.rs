@@ -20,7 +20,7 @@ use ratelimiter::{
 
 use crate::ids::{self, TransferRole};
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
-use crate::limiter::capacity::{Attempt, Version};
+use crate::limiter::capacity::{Attempt, Version, no_such_closing};
 use crate::limiter::codes::{
     ReservationKind, TransferCode, marker, period_data, reading, user_data,
 };
@@ -296,6 +296,12 @@ impl CompletePlan {
     fn read_step(&mut self, index: usize, event: usize, status: TransferStatus) -> ChainReply {
         let step = &mut self.steps[index];
         match step {
+            CompleteStep::Shrink { account: AccountState::Closed(version), .. }
+                if event == 0 && no_such_closing(status) =>
+            {
+                *version = version.closed_without_key();
+                return ChainReply::Retry;
+            }
             CompleteStep::Shrink { reservation, account: AccountState::Closed(_), .. }
                 if !RESERVATION_EVENTS.contains(&event) && version_changed(status) =>
             {
@@ -390,7 +396,7 @@ impl CompleteStep {
                     AccountState::Closed(version) => {
                         let attempt = attempt();
                         let smaller = smaller(rereserve_id(lease, key, attempt));
-                        chain.extend(version.reopen_around(key, void, smaller, attempt));
+                        chain.extend(version.reopen_around(Some(key), void, smaller, attempt));
                     }
                 }
             }

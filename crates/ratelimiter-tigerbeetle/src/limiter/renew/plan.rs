@@ -11,7 +11,7 @@ use ratelimiter::{LimitKey, LimitKind, NewAmounts, RenewError, RenewNumber};
 
 use crate::ids;
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
-use crate::limiter::capacity::{Attempt, Version};
+use crate::limiter::capacity::{Attempt, Version, no_such_closing};
 use crate::limiter::codes::{ReservationKind, TransferCode, period_data, renewal_data, user_data};
 use crate::limiter::complete::{already_done, end_marker_id, remaining_seconds, version_changed};
 use crate::limiter::lease::Lease;
@@ -22,6 +22,13 @@ use crate::limiter::table::{LimitTable, ResolvedRequirement};
 /// The most parts of what a lease has of one limit. When there are more, all of them are joined at the
 /// latest expiry.
 const PARTS_MAX: usize = 8;
+
+/// The new amounts, and what the lease holds at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Changes {
+    pub(super) now: Timestamp,
+    pub(super) each: Vec<Change>,
+}
 
 /// A new amount of one of the lease's limits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +109,7 @@ pub(super) struct Findings {
     /// IDs of new parts were refused before.
     pub(super) is_burned: bool,
     /// The closed accounts.
-    pub(super) closed: Vec<(AccountId, Version)>,
+    closed: Vec<Version>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +131,8 @@ pub(super) enum RenewReply {
     },
     /// Nothing has changed: this account was closed, or its version changed. Read it.
     ReadAccount(AccountId),
+    /// The same, and the ID of its closing transfer cannot be computed. Read that, too.
+    ReadClosing(AccountId),
     /// A status that the rules do not allow for.
     Unexpected(TransferStatus),
 }
@@ -134,8 +143,8 @@ pub(super) fn changes(
     amounts: &NewAmounts,
     now: Timestamp,
     table: &LimitTable,
-) -> Result<Vec<Change>, RenewError> {
-    let mut changes = Vec::new();
+) -> Result<Changes, RenewError> {
+    let mut each = Vec::new();
     for new in amounts.iter() {
         let key = &new.key;
         let is_of = |held: &Reservation| held.is_of(key, || table.lasting_account_of(key));
@@ -143,9 +152,9 @@ pub(super) fn changes(
             return Err(RenewError::InvalidAmount { key: key.clone() });
         };
         let held = lease.live_parts(at, now).iter().map(|part| part.held.amount).sum();
-        changes.push(Change { key: key.clone(), at, held, amount: new.amount });
+        each.push(Change { key: key.clone(), at, held, amount: new.amount });
     }
-    Ok(changes)
+    Ok(Changes { now, each })
 }
 
 impl Change {
@@ -162,15 +171,15 @@ impl Change {
 pub(super) fn plan<'a>(
     lease: &'a Lease,
     number: RenewNumber,
-    changes: &[Change],
+    changes: &Changes,
     growths: &[Growth],
-    now: Timestamp,
     table: &LimitTable,
 ) -> RenewPlan<'a> {
+    let now = changes.now;
     let mut steps = Vec::new();
     for (at, first) in lease.reservations.iter().enumerate() {
         let live = lease.live_parts(at, now);
-        let change = changes.iter().find(|change| change.at == at);
+        let change = changes.each.iter().find(|change| change.at == at);
         let growth = growths.iter().enumerate().find(|(_, growth)| growth.at == at);
         if let Some((growth, Growth { requirement, .. })) = growth {
             let mut step = grow(at, requirement, live, now);
@@ -271,6 +280,17 @@ fn timeout_of(
     defined.or(first).unwrap_or(NonZeroU32::MIN)
 }
 
+impl Findings {
+    /// Records the account that [`RenewReply::ReadAccount`] or [`RenewReply::ReadClosing`] asked for.
+    pub(super) fn record_version(&mut self, version: Version) {
+        self.is_burned = true;
+        self.closed.retain(|other| other.account() != version.account());
+        if version.is_closed() {
+            self.closed.push(version);
+        }
+    }
+}
+
 impl RenewPlan<'_> {
     /// The chain to try. `attempt` replaces burned IDs.
     pub(super) fn chain(
@@ -286,10 +306,10 @@ impl RenewPlan<'_> {
                 events.extend(voids);
                 continue;
             };
-            let closed = findings.closed.iter().find(|(account, _)| *account == new.account);
-            match (closed, &step.key, step.voided.as_slice()) {
-                (Some((_, version)), Some(key), [part]) if step.growth.is_none() => {
-                    let attempt = attempt();
+            let closed = findings.closed.iter().find(|version| version.account() == new.account);
+            match (closed, step.voided.as_slice()) {
+                (Some(version), [part]) if step.growth.is_none() => {
+                    let (key, attempt) = (step.key.as_ref(), attempt());
                     let new = self.new_part(step, new, Some(attempt));
                     let reopened = version.reopen_around(key, self.void(part), new, attempt);
                     let account = EventRole::Account(index);
@@ -405,9 +425,9 @@ impl RenewChain {
                 RenewReply::Lapsed(part)
             }
             EventRole::New(step) => plan.read_new_part(step, status),
-            EventRole::Account(step) if version_changed(status) => {
-                let new = plan.steps[step].new.expect("the step makes a part");
-                RenewReply::ReadAccount(new.account)
+            EventRole::Account(step) if version_changed(status) => plan.read_account(step),
+            EventRole::Account(step) if no_such_closing(status) => {
+                RenewReply::ReadClosing(plan.account_of(step))
             }
             EventRole::Record | EventRole::Void(_) if already_done(status) => RenewReply::ReadLease,
             EventRole::Record | EventRole::Void(_) | EventRole::Account(_) => {
@@ -419,18 +439,27 @@ impl RenewChain {
 
 impl RenewPlan<'_> {
     fn read_new_part(&self, step: usize, status: TransferStatus) -> RenewReply {
-        let Step { new, growth, .. } = &self.steps[step];
-        let account = new.expect("the step makes a part").account;
-        match (status, *growth) {
+        match (status, self.steps[step].growth) {
             (TransferStatus::IdAlreadyFailed, _) => RenewReply::Burned,
             (TransferStatus::ExceedsCredits, Some(growth)) => RenewReply::NoRoom { growth },
             (TransferStatus::DebitAccountAlreadyClosed, Some(growth)) => {
                 RenewReply::Decreasing { growth }
             }
-            (TransferStatus::DebitAccountAlreadyClosed, None) => RenewReply::ReadAccount(account),
+            (TransferStatus::DebitAccountAlreadyClosed, None) => self.read_account(step),
             (status, _) if already_done(status) => RenewReply::ReadLease,
             (status, _) => RenewReply::Unexpected(status),
         }
+    }
+
+    fn read_account(&self, step: usize) -> RenewReply {
+        match self.steps[step].key {
+            Some(_) => RenewReply::ReadAccount(self.account_of(step)),
+            None => RenewReply::ReadClosing(self.account_of(step)),
+        }
+    }
+
+    fn account_of(&self, step: usize) -> AccountId {
+        self.steps[step].new.expect("the step makes a part").account
     }
 }
 
@@ -445,8 +474,9 @@ pub(super) fn record(lease: &Lease, number: RenewNumber, outcome: RenewOutcome) 
 }
 
 /// The lease as it is after a denied renew.
-pub(super) fn denied_lease(lease: &Lease, last: RenewRecord) -> Lease {
+pub(super) fn denied_lease(lease: &Lease, last: RenewRecord, now: Timestamp) -> Lease {
     let is_renewed = lease.renewed.as_ref().is_some_and(|renewed| renewed.is_renewed);
-    let renewed = RenewedLease { last, is_renewed, parts: lease.parts() };
+    let mut renewed = RenewedLease { last, is_renewed, parts: lease.parts() };
+    renewed.join_lapsed(now);
     lease.clone().renewed_as(renewed)
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ratelimiter::{
-    Backend, DenialReason, LeaseId, LeasePage, LimitStatus, Limiter, ReleaseError, RenewError,
-    Renewal, ReserveError,
+    Backend, DenialReason, LeaseId, LeasePage, Limit, LimitStatus, Limiter, ReleaseError,
+    RenewError, Renewal, ReserveError,
 };
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
@@ -308,4 +308,65 @@ pub async fn tb_18_a_renewed_lease_is_released_anywhere<L: Ledger + Clone>(on: T
         assert_eq!(on.used(&first, "tokens").await, 21 * number, "it stays until it lapses");
         assert_eq!(on.renew(&second, lease, 9, []).await, Err(RenewError::LeaseEnded));
     }
+}
+
+/// REN-02, TB-18: a deleted limit leaves its account closed, and nobody knows its key.
+pub async fn ren_02_a_hold_of_a_deleted_limit_that_was_decreasing_is_renewed<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    first.define(on.concurrency("slots", 6, 10)).await.unwrap();
+    first.define(on.concurrency("mine", 6, 1)).await.unwrap();
+    let lease = reserve(&on, &first, [("slots", 3), ("mine", 1)]).await;
+    assert_eq!(first.define(on.concurrency("slots", 6, 0)).await, Ok(LimitStatus::Paused));
+    first.delete(&on.key("slots")).await.unwrap();
+    let second = on.successor(&first).await;
+    for (number, at) in [(1, &first), (2, &second), (3, &second)] {
+        on.pass(Duration::from_millis(3_500)).await;
+        assert!(on.renew(at, lease, number, []).await.unwrap().is_renewed(), "{number}");
+        assert_eq!(on.used(&first, "mine").await, 1, "the call runs, and has its slot");
+    }
+    let status = first.define(on.concurrency("slots", 6, 10)).await.unwrap();
+    assert_eq!((status, on.used(&first, "slots").await), (LimitStatus::Active, 3));
+    on.complete(&second, lease, []).await.unwrap();
+    assert_eq!((on.used(&first, "slots").await, on.used(&first, "mine").await), (0, 0));
+    reserve(&on, &first, [("slots", 10)]).await;
+}
+
+/// REN-03, OPS-01: a lease that ended by the void of its hold has ended, whatever else is wrong with the renew.
+pub async fn ren_03_a_lease_that_another_server_completed_is_not_denied_but_ended<
+    L: Ledger + Clone,
+>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    for name in ["a", "gone", "paused"] {
+        first.define(on.rolling(name, DAY, 100)).await.unwrap();
+    }
+    first.define(on.concurrency("slots", DAY, 10)).await.unwrap();
+    let second = on.successor(&first).await;
+    let ended = async |name: &str, amount, changed: Option<Limit>| {
+        let lease = reserve(&on, &first, [("slots", 1), (name, 10)]).await;
+        on.complete(&second, lease, []).await.unwrap();
+        match changed {
+            Some(limit) => drop(first.define(limit).await.unwrap()),
+            None if name == "gone" => first.delete(&on.key(name)).await.unwrap(),
+            None => {}
+        }
+        let renewed = on.renew(&first, lease, 1, [(name, amount)]).await;
+        assert_eq!(renewed, Err(RenewError::LeaseEnded), "{name} {amount}");
+        let leases = first.leases(&LeasePage::default()).await.unwrap();
+        assert!(leases.iter().all(|open| open.lease != lease), "OPS-01: {name} {amount}");
+        let released = first.release(lease).await;
+        assert_eq!(released, Err(ReleaseError::UnknownLease { lease }));
+    };
+    ended("a", 101, None).await;
+    reserve(&on, &first, [("a", 80)]).await;
+    ended("a", 30, None).await;
+    ended("paused", 50, Some(on.rolling("paused", DAY, 0))).await;
+    ended("gone", 50, None).await;
+    let lease = reserve(&on, &first, [("slots", 1)]).await;
+    on.complete(&second, lease, []).await.unwrap();
+    assert_eq!(on.renew(&first, lease, 1, [("a", 1)]).await, Err(RenewError::LeaseEnded));
+    assert_eq!(on.used(&second, "slots").await, 0);
 }

@@ -1,12 +1,15 @@
 //! `TB-08`: a starting limiter brings the accounts to its definitions.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::{Backend, LimitStatus, RegisteredLimit};
+use ratelimiter::{Backend, LimitStatus, RegisteredLimit, RenewError};
 use ratelimiter_tigerbeetle::ids;
-use ratelimiter_tigerbeetle::ledger::Ledger;
+use ratelimiter_tigerbeetle::ledger::{
+    Action, Ledger, Movement, Transfer, TransferResult, UserData, WorkItem,
+};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 
 use crate::context::TestContext;
@@ -56,6 +59,65 @@ pub async fn tb_08_a_decrease_is_resumed<L: Ledger + Clone>(on: TestContext<L>) 
     on.pass(Duration::from_millis(1_700)).await;
     let state = on.state(&limiter, "slots").await;
     assert_eq!((state.status, state.limit.capacity), (LimitStatus::Active, to));
+}
+
+/// Closes the account of a limit with 5 units as an older release does.
+async fn close_as_before<L: Ledger + Clone>(on: &TestContext<L>, name: &str) {
+    let (key, operator) = (on.key(name), ids::operator_account());
+    let movement = |debit, credit, code| {
+        let code = NonZeroU16::new(code).unwrap();
+        Movement { debit, credit, amount: 0, code }
+    };
+    let transfer = |verb, action| {
+        let id = ids::transfer_at(0, &format!("xfer:{verb}:5:0:{key}"));
+        Transfer { id, action, user_data: UserData::default() }
+    };
+    let leave = Action::Posted(movement(operator, ids::marker_account(), 6));
+    let movement = movement(ids::limit_account(&key), operator, 5);
+    let close = Action::Pending { movement, timeout_seconds: None, closes_debit_account: true };
+    let chain = [transfer("capacity", leave), transfer("close", close)];
+    let results = on.ledger.create_transfers(WorkItem::new().with_chain(chain)).await.unwrap();
+    assert_eq!(TransferResult::first_refusal(&results), None);
+}
+
+/// TB-08, TB-18: an older release closes an account without the user data that other servers find its closing
+/// transfer by. Whoever knows the key goes on; a renew that needs it and does not have it says so at once.
+pub async fn tb_08_a_decrease_that_an_older_release_began_is_resumed<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let ledger = RecordingLedger::new(on.ledger.clone());
+    let options = LimiterOptions { clock: Arc::clone(&on.clock), ..LimiterOptions::default() };
+    let (first, second) = (on.limiter(), TigerBeetleLimiter::new(ledger.clone(), options));
+    first.define(on.concurrency("t:*", 60, 5)).await.unwrap();
+    second.define(on.concurrency("t:*", 60, 5)).await.unwrap();
+    let (renewed, other) = (on.lease(), on.lease());
+    for (lease, name) in [(renewed, "t:a"), (other, "t:b")] {
+        assert!(on.reserve(&first, lease, [(name, 5)]).await.unwrap().is_allowed());
+        close_as_before(&on, name).await;
+    }
+    ledger.take_calls();
+    let answer = on.renew(&second, renewed, 1, []).await;
+    assert!(matches!(answer, Err(RenewError::Unanswered(_))), "{answer:?}");
+    assert!(ledger.take_calls().len() <= 5, "it is refused at once");
+    assert!(on.renew(&second, renewed, 1, [("t:a", 5)]).await.unwrap().is_renewed());
+    assert!(on.renew(&second, renewed, 2, []).await.unwrap().is_renewed(), "it is found now");
+    assert!(on.renew(&first, renewed, 3, []).await.unwrap().is_renewed());
+
+    let template = on.concurrency("t:*", 60, 2);
+    let to = template.capacity;
+    first.define(template).await.unwrap();
+    on.pass(Duration::from_millis(1_700)).await;
+    for (lease, name) in [(renewed, "t:a"), (other, "t:b")] {
+        let state = on.state(&first, name).await;
+        assert_eq!(state.status, LimitStatus::Decreasing { to }, "{name}");
+        on.complete(&first, lease, []).await.unwrap();
+    }
+    on.pass(Duration::from_millis(1_700)).await;
+    for name in ["t:a", "t:b"] {
+        let state = on.state(&first, name).await;
+        assert_eq!((state.status, state.limit.capacity), (LimitStatus::Active, to), "{name}");
+        assert!(on.reserve(&first, on.lease(), [(name, 2)]).await.unwrap().is_allowed());
+    }
 }
 
 /// TB-08: the account was closed for a decrease that the file does not know.

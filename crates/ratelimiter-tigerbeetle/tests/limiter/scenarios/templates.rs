@@ -183,6 +183,40 @@ pub async fn tb_21_a_decrease_of_an_instance_is_applied_by_the_tick<L: Ledger + 
     assert!(on.reserve(&*successor, on.lease(), [("t:a", 1)]).await.unwrap().is_allowed());
 }
 
+/// TB-21, TB-18, REN-02: a renew begins the timeouts of all holds again, also where their keys are not known.
+pub async fn tb_21_a_server_that_does_not_know_an_instance_renews_it_while_it_decreases<
+    L: Ledger + Clone,
+>(
+    on: TestContext<L>,
+) {
+    let (limiter, other) = (on.limiter(), on.limiter());
+    for at in [&limiter, &other] {
+        at.define(on.concurrency("t:*", 600, 5)).await.unwrap();
+    }
+    let lease = on.lease();
+    assert!(on.reserve(&*limiter, lease, [("t:a", 5)]).await.unwrap().is_allowed());
+    for at in [&limiter, &other] {
+        at.define(on.concurrency("t:*", 600, 2)).await.unwrap();
+    }
+    on.pass(Duration::from_secs(1)).await;
+    // Each server meets what the other has left.
+    let turns = [&other, &other, &limiter, &limiter, &other, &limiter];
+    for (number, at) in (1..).zip(turns) {
+        assert!(account(&on, "t:a").await.closed, "before {number}");
+        assert_eq!(known(&other), 0);
+        assert!(on.renew(&**at, lease, number, []).await.unwrap().is_renewed(), "{number}");
+        assert_eq!(account(&on, "t:a").await.balances.debits_pending, 5);
+        on.pass(Duration::from_secs(1)).await;
+    }
+    assert!(on.renew(&*other, lease, 7, []).await.unwrap().is_renewed());
+    assert!(on.renew(&*limiter, lease, 8, [("t:a", 2)]).await.unwrap().is_renewed());
+    on.pass(Duration::from_secs(1)).await;
+    let row = account(&on, "t:a").await;
+    assert_eq!((capacity(row), row.closed, row.balances.debits_pending), (2, false, 2));
+    on.complete(&*other, lease, []).await.unwrap();
+    assert!(on.reserve(&*limiter, on.lease(), [("t:a", 2)]).await.unwrap().is_allowed());
+}
+
 /// TB-21, COM-07: after a restart an instance has what was reserved, and its leases complete.
 pub async fn tb_21_a_restarted_server_counts_what_is_reserved<L: Ledger + Clone>(
     on: TestContext<L>,

@@ -103,6 +103,37 @@ fn tb_07_the_void_that_opens_names_the_transfer_that_closed() {
     assert_eq!(void, Action::VoidPending { pending: closing });
 }
 
+/// TB-07, TB-18: a server that does not know the key finds the closing transfer by its user data, and one that
+/// knows the key computes the ID of the one that the other leaves.
+#[test]
+fn tb_18_an_account_is_reopened_with_and_without_its_key() {
+    let attempt = Attempt { unix_ms: 1, nonce: NonZeroU128::MIN };
+    let any = marker(ids::transfer_at(1, "any"));
+    let closing = version(15, 5, false).close(&key()).events()[1].transfer;
+    let closed = version(15, 5, true);
+    assert_eq!(closing.user_data.data_128, closed.closing_data().get());
+
+    let chain = closed.closed_by(closing.id).reopen_around(None, any, any, attempt);
+    assert_eq!(chain[0].action, Action::VoidPending { pending: closing.id });
+    let without_key = chain[5];
+    assert_ne!(without_key.id, closing.id);
+    let closed = version(16, 6, true);
+    assert_eq!(without_key.user_data.data_128, closed.closing_data().get());
+    let chain = closed.closed_without_key().reopen_around(Some(&key()), any, any, attempt);
+    assert_eq!(chain[0].action, Action::VoidPending { pending: without_key.id });
+    assert_eq!(chain[5], version(17, 7, false).close(&key()).events()[1].transfer);
+}
+
+/// TB-07, TB-08: every server computes these IDs, also one of an older release.
+#[test]
+fn tb_07_the_ids_of_a_version_are_those_of_earlier_releases() {
+    let label = |label: &str| ids::transfer_at(0, label);
+    let close = version(15, 5, false).close(&key());
+    assert_eq!(first_id(&close), label("xfer:capacity:15:5:slots"));
+    assert_eq!(close.events()[1].transfer.id, label("xfer:close:15:5:slots"));
+    assert_eq!(first_id(&change(&version(15, 5, true), 9, 1).unwrap()), label("xfer:open:15:5:slots"));
+}
+
 /// TB-07
 #[test]
 fn tb_07_the_answer_to_a_change_is_read() {
@@ -119,8 +150,11 @@ fn tb_07_the_answer_to_a_change_is_read() {
     check(&[S::Exists, LEF], ChangeReply::VersionChanged);
     check(&[LEF, S::CreditAccountAlreadyClosed], ChangeReply::VersionChanged);
     check(&[LEF, S::IdAlreadyFailed], ChangeReply::VersionChanged);
-    let not_found = S::PendingTransferNotFound;
-    check(&[not_found, LEF], ChangeReply::Unexpected(not_found));
+    check(&[S::PendingTransferAlreadyVoided, LEF], ChangeReply::VersionChanged);
+    check(&[S::PendingTransferNotFound, LEF], ChangeReply::OtherClosing);
+    check(&[S::IdAlreadyFailed, LEF], ChangeReply::OtherClosing);
+    let not_pending = S::PendingTransferNotPending;
+    check(&[not_pending, LEF], ChangeReply::Unexpected(not_pending));
 }
 
 /// TB-08: what is written for an account, by its version and its goal. 3 units are used.
@@ -167,7 +201,14 @@ fn tb_08_only_what_differs_is_written() {
     ];
     for (from, target, late_requests, was_refused, transfers, outcome, changes) in table {
         let account = LimitAccount::lasting(&key());
-        let goal = AccountGoal { key: key(), account, target, late_requests, was_refused };
+        let goal = AccountGoal {
+            key: key(),
+            account,
+            target,
+            late_requests,
+            was_refused,
+            is_closed_without_key: false,
+        };
         let attempt = Attempt { unix_ms: 1, nonce: NonZeroU128::MIN };
         let (count, then, is_change) = match from.step_to(&goal, attempt) {
             CapacityStep::Done(outcome) => (0, outcome, false),
