@@ -53,8 +53,8 @@ pub use open_lease::{
 pub use registry::{LimitState, LimitStatus, Page, RegisteredLimit, Registry, Usage};
 pub use request::{
     ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, NEW_AMOUNTS_MAX,
-    NewAmount, NewAmounts, QUEUE_BYTES_MAX, REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RenewNumber,
-    RenewRequest, RequestError, Requirement, Requirements, ReserveRequest, Wait,
+    NewAmount, NewAmounts, PARTS_MAX, QUEUE_BYTES_MAX, REQUIREMENTS_MAX, RESERVE_WAIT_MAX,
+    RenewNumber, RenewRequest, RequestError, Requirement, Requirements, ReserveRequest, Wait,
 };
 pub use template::{
     CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,

@@ -12,6 +12,9 @@ pub const REQUIREMENTS_MAX: usize = 32;
 pub const ACTUALS_MAX: usize = REQUIREMENTS_MAX;
 /// The most amounts of one renew.
 pub const NEW_AMOUNTS_MAX: usize = REQUIREMENTS_MAX;
+/// The most parts, each with an expiry of its own, of what a lease has of one limit. When a renew would make more, all of
+/// them are joined at the latest expiry.
+pub const PARTS_MAX: usize = 8;
 /// The most bytes of a job ID.
 pub const JOB_ID_BYTES_MAX: usize = 256;
 /// The longest that a reserve may wait for room.

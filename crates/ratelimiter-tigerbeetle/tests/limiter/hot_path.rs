@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use ratelimiter::{
-    Backend, Decision, Limit, LimitMode, Limiter, NewAmounts, RenewError, RenewNumber,
-    RenewRequest,
+    Backend, Decision, Limit, LimitMode, Limiter, NewAmounts, REQUIREMENTS_MAX, RenewError,
+    RenewNumber, RenewRequest,
 };
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::{Action, Event, WorkItem};
@@ -355,5 +355,49 @@ fn tb_18_renews_on_a_decreasing_limit_that_is_not_known_take_turns() {
         let asked = on.ledger.take_counts();
         assert!(asked.calls <= 6 * LEASES, "{asked:?}");
         assert_eq!(on.used(&first, "t:a").await, LEASES as u64);
+    });
+}
+
+/// TB-13, TB-18: whatever a lease has of 32 limits, it is renewed and ended by chains that every cluster takes.
+#[test]
+fn tb_13_a_lease_of_many_parts_fits_into_the_smallest_request() {
+    run(async {
+        let on = on_recording_model();
+        on.ledger.refuse_items_over(253);
+        let limiter = on.limiter();
+        let names: Vec<_> = (0..REQUIREMENTS_MAX).map(|n| format!("limit:{n:02}")).collect();
+        let all = |amount| names.iter().map(|name| (name.as_str(), amount)).collect::<Vec<_>>();
+        for (renews, is_closed) in [(7, false), (8, false), (20, false), (7, true), (20, true)] {
+            for name in &names {
+                limiter.define(on.rolling(name, 600, 1_000)).await.unwrap();
+            }
+            for is_completed in [true, false] {
+                let lease = on.lease();
+                let request = on.to_reserve(lease, &all(10));
+                assert!(limiter.reserve(&request).await.unwrap().is_allowed());
+                for number in 1..=renews {
+                    let request = on.to_renew(lease, number, &all(10 + number));
+                    assert!(limiter.renew(&request).await.unwrap().is_renewed());
+                }
+                if is_closed {
+                    for name in &names {
+                        limiter.define(on.rolling(name, 600, 0)).await.unwrap();
+                    }
+                }
+                let number = renews + 1;
+                if is_completed {
+                    limiter.complete(&on.to_complete(lease, &all(1))).await.unwrap();
+                } else {
+                    let request = on.to_renew(lease, number, &all(1));
+                    assert!(limiter.renew(&request).await.unwrap().is_renewed());
+                }
+                for name in &names {
+                    assert_eq!(on.used(&limiter, name).await, 1, "{renews} {is_closed}");
+                    limiter.define(on.rolling(name, 600, 1_000)).await.unwrap();
+                }
+                limiter.complete(&on.to_complete(lease, &all(0))).await.unwrap();
+                on.pass(Duration::from_secs(601)).await;
+            }
+        }
     });
 }

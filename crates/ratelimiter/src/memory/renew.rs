@@ -17,11 +17,8 @@ use crate::decision::{Denial, DenialReason, Renewal};
 use crate::error::RenewError;
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
-use crate::request::{NEW_AMOUNTS_MAX, NewAmounts, REQUIREMENTS_MAX, RenewRequest};
+use crate::request::{NEW_AMOUNTS_MAX, NewAmounts, PARTS_MAX, REQUIREMENTS_MAX, RenewRequest};
 use crate::template::NoInstance;
-
-/// The most parts of one reservation. When there are more, all of them are joined at the latest expiry.
-const PARTS_MAX: usize = 8;
 
 /// One request under way.
 pub(super) struct RenewAttempt<'a, 'g> {

@@ -7,7 +7,9 @@
 use std::num::NonZeroU32;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{LimitKey, LimitKind, NewAmounts, RenewError, RenewNumber};
+use ratelimiter::{
+    LimitKey, LimitKind, NewAmounts, PARTS_MAX, REQUIREMENTS_MAX, RenewError, RenewNumber,
+};
 
 use crate::ids;
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
@@ -19,9 +21,19 @@ use crate::limiter::renewed_lease::{Part, RenewOutcome, RenewRecord, RenewedLeas
 use crate::limiter::reservation::Reservation;
 use crate::limiter::table::{LimitTable, ResolvedRequirement};
 
-/// The most parts of what a lease has of one limit. When there are more, all of them are joined at the
-/// latest expiry.
-const PARTS_MAX: usize = 8;
+/// The most events of a chain: every cluster takes requests of this size (`TB-13`).
+const CHAIN_EVENTS_MAX: usize = 253;
+
+/// The transfers of a limit, besides a void for each part, in the longest chain: it reopens a closed account
+/// for a smaller part.
+const REOPENING_EVENTS: usize = 5;
+
+/// The most parts of a lease with so many limits: the chain that ends it must fit into a request, and so must
+/// one that renews it.
+const fn lease_parts_max(limits: usize) -> usize {
+    CHAIN_EVENTS_MAX - 1 - REOPENING_EVENTS * limits
+}
+const _: () = assert!(lease_parts_max(REQUIREMENTS_MAX) >= REQUIREMENTS_MAX);
 
 /// The new amounts, and what the lease holds at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -177,13 +189,19 @@ pub(super) fn plan<'a>(
 ) -> RenewPlan<'a> {
     let now = changes.now;
     let mut steps = Vec::new();
-    for (at, first) in lease.reservations.iter().enumerate() {
-        let live = lease.live_parts(at, now);
+    let places = 0..lease.reservations.len();
+    let live: Vec<_> = places.map(|at| lease.live_parts(at, now)).collect();
+    // A limit without a part may get one.
+    let parts: usize = live.iter().map(|parts| parts.len().max(1)).sum();
+    let mut spare_parts = lease_parts_max(live.len()).saturating_sub(parts);
+    for (at, (first, live)) in lease.reservations.iter().zip(live).enumerate() {
         let change = changes.each.iter().find(|change| change.at == at);
         let growth = growths.iter().enumerate().find(|(_, growth)| growth.at == at);
         if let Some((growth, Growth { requirement, .. })) = growth {
-            let mut step = grow(at, requirement, live, now);
+            let joins = live.len() >= PARTS_MAX || spare_parts == 0;
+            let mut step = grow(at, requirement, live, joins, now);
             step.growth = Some(growth);
+            spare_parts = spare_parts.saturating_sub(usize::from(step.voided.is_empty()));
             steps.push(step);
             continue;
         }
@@ -204,7 +222,13 @@ pub(super) fn plan<'a>(
 }
 
 /// A part, or all of them as one, for a full window, period or timeout.
-fn grow(at: usize, requirement: &ResolvedRequirement, live: Vec<Part>, now: Timestamp) -> Step {
+fn grow(
+    at: usize,
+    requirement: &ResolvedRequirement,
+    live: Vec<Part>,
+    joins: bool,
+    now: Timestamp,
+) -> Step {
     let ResolvedRequirement { limit, amount } = requirement;
     let kind = ReservationKind::of(limit.registered.limit.kind);
     let held: u64 = live.iter().map(|part| part.held.amount).sum();
@@ -216,17 +240,18 @@ fn grow(at: usize, requirement: &ResolvedRequirement, live: Vec<Part>, now: Time
             PartEnd::After(seconds.expect("a window or timeout is at least a second"))
         }
     };
-    let is_joined = kind == ReservationKind::Reservation && live.len() >= PARTS_MAX;
     let end = match (end, latest) {
         // A window may have become shorter.
         (PartEnd::After(seconds), Some(latest))
-            if is_joined && latest > now.after_seconds(seconds.get()) =>
+            if joins
+                && kind == ReservationKind::Reservation
+                && latest > now.after_seconds(seconds.get()) =>
         {
             PartEnd::At(latest)
         }
         (end, _) => end,
     };
-    let replaces = kind == ReservationKind::Hold || held == 0 || live.len() >= PARTS_MAX;
+    let replaces = kind == ReservationKind::Hold || held == 0 || joins;
     let (amount, voided) = if replaces { (*amount, live) } else { (*amount - held, Vec::new()) };
     let new = NewPart { at, account: limit.account.id, kind, amount, end };
     Step { key: Some(limit.key().clone()), voided, new: Some(new), growth: None }
@@ -479,4 +504,50 @@ pub(super) fn denied_lease(lease: &Lease, last: RenewRecord, now: Timestamp) -> 
     let mut renewed = RenewedLease { last, is_renewed, parts: lease.parts() };
     renewed.join_lapsed(now);
     lease.clone().renewed_as(renewed)
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::SmallVec;
+
+    use super::*;
+    use crate::limiter::lease::Claim;
+    use crate::limiter::renewed_lease::DeniedBy;
+    use ratelimiter::LeaseId;
+
+    /// TB-18: what has lapsed takes no more room in the cache with each denial.
+    #[test]
+    fn tb_18_a_lease_whose_renew_is_denied_has_one_lapsed_part_a_limit() {
+        let at = |second: u64| Timestamp::from_unix_ms(second * 1_000);
+        let part = |place, number| Part {
+            at: place,
+            held: Reservation {
+                account: ids::operator_account(),
+                transfer: TransferId::new(number).unwrap(),
+                amount: 3,
+                kind: ReservationKind::Reservation,
+                expires_at: at(number.try_into().unwrap()),
+            },
+        };
+        let first = [part(0, 1), part(1, 2)];
+        let outcome = RenewOutcome::Denied { by: DeniedBy::NoRoom, at: 0 };
+        let record = |number| RenewRecord {
+            number: RenewNumber::new(number).unwrap(),
+            decided_at: at(number),
+            outcome,
+        };
+        let parts = (1..=9).map(|number: u128| part(usize::from(number > 5), number)).collect();
+        let lease = Lease {
+            id: LeaseId::from_u128(1),
+            reserved_at: at(0),
+            job: None,
+            claim: Claim::Kept,
+            reservations: first.iter().map(|part| part.held).collect::<SmallVec<_>>(),
+            renewed: Some(Box::new(RenewedLease { last: record(1), is_renewed: true, parts })),
+        };
+        let denied = denied_lease(&lease, record(2), at(7)).renewed.unwrap();
+        let amounts: Vec<_> = denied.parts.iter().map(|part| (part.at, part.held.amount)).collect();
+        assert_eq!(amounts, [(0, 15), (1, 6), (1, 3), (1, 3)]);
+        assert_eq!((denied.last, denied.is_renewed), (record(2), true));
+    }
 }

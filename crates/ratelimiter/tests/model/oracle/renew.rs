@@ -3,12 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use ratelimiter::{LeaseId, LimitKey, LimitStatus, RenewError, RenewRequest, Renewal};
+use ratelimiter::{LeaseId, LimitKey, LimitStatus, PARTS_MAX, RenewError, RenewRequest, Renewal};
 
 use super::{Lease, Need, OpenLease, Oracle, is_shadow};
-
-/// The most parts of what a lease has of one limit.
-const PARTS_MAX: usize = 8;
 
 /// The expected answer to a renew.
 #[derive(Debug)]
