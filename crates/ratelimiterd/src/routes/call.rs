@@ -43,6 +43,11 @@ pub(super) trait LimiterCall: 'static {
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Answered, Self::Error>> + Send;
 
+    /// The answer without the keys that its caller may not see, if it can have some that the request does not name.
+    fn shown_to(_: &Caller, _: &Self::Request, answered: Self::Answered) -> Self::Answered {
+        answered
+    }
+
     fn log(request: &Self::Request, result: &Result<Self::Answered, Self::Error>);
 
     fn answer(result: Result<Self::Answered, Self::Error>) -> Self::Answer;
@@ -108,7 +113,7 @@ async fn answer_one<C: LimiterCall, B: HostedBackend>(
     let waits = Waits { wait, client, version, calls: caller.calls(), count: 1 };
     let Some(result) = in_time(app, waits, called).await else { return Ok(None) };
     C::log(&request, &result);
-    Ok(Some(result))
+    Ok(Some(result.map(|answered| C::shown_to(caller, &request, answered))))
 }
 
 /// Requests that may wait for room.

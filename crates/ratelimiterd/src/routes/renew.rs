@@ -3,10 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ratelimiter::{LimitKey, RenewError, RenewRequest, Renewal};
+use ratelimiter::{
+    Denial, DenialReason, KeyPattern, LimitKey, RenewError, RenewRequest, Renewal,
+};
 use ratelimiter_wire::{RenewAnswer, RenewBody};
 
 use super::call::LimiterCall;
+use crate::auth::Caller;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::waiting::Waiting;
@@ -35,6 +38,17 @@ impl LimiterCall for Renew {
         request: &RenewRequest,
     ) -> impl Future<Output = Result<Renewal, RenewError>> + Send {
         limiter.renew(request)
+    }
+
+    /// `OPS-04`: a repeated number gets its first denial, whatever keys the repeat names.
+    fn shown_to(caller: &Caller, request: &RenewRequest, renewal: Renewal) -> Renewal {
+        match renewal {
+            Renewal::Denied(Denial { reason, retry_after }) if caller.keys().is_some() => {
+                let reason = reason_shown_to(caller, request, reason);
+                Renewal::Denied(Denial { reason, retry_after })
+            }
+            renewal => renewal,
+        }
     }
 
     fn log(request: &RenewRequest, result: &Result<Renewal, RenewError>) {
@@ -67,5 +81,25 @@ impl LimiterCall for Renew {
 
     fn status_and_retry_after_ms(answer: &RenewAnswer) -> (u16, u64) {
         (answer.http_status(), answer.retry_after_ms)
+    }
+}
+
+/// Why a renew was denied, without the keys that its caller may not see.
+fn reason_shown_to(caller: &Caller, request: &RenewRequest, reason: DenialReason) -> DenialReason {
+    let is_shown = match &reason {
+        DenialReason::NoRoom { keys } | DenialReason::TooManyWaiters { keys } => {
+            keys.iter().all(|key| caller.may_use(key))
+        }
+        DenialReason::Paused { key } | DenialReason::Decreasing { key } => caller.may_use(key),
+        DenialReason::TooManyInstances { template } => KeyPattern::new(template)
+            .is_ok_and(|template| request.amounts.iter().any(|new| template.matches(&new.key))),
+    };
+    match reason {
+        reason if is_shown => reason,
+        DenialReason::NoRoom { mut keys } => {
+            keys.retain(|key| caller.may_use(key));
+            DenialReason::NoRoom { keys }
+        }
+        _ => DenialReason::NoRoom { keys: Vec::new() },
     }
 }

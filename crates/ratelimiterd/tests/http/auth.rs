@@ -648,3 +648,44 @@ async fn ops_04_a_token_renews_only_with_its_keys_and_its_permission() {
         "{calls}"
     );
 }
+
+/// OPS-04, REN-03: a repeated number gets its first denial, without the keys that this caller may not see.
+#[tokio::test]
+async fn ops_04_a_repeated_denial_names_only_the_callers_keys() {
+    let server = start_with_callers().await;
+    let keys = ["tenant:acme:tpm", "tenant:other:tpm"];
+    define(&server, &keys).await;
+    let needs = keys.map(|key| (key, 1));
+    for number in 1..=2 {
+        let answer = ask(&server, "t-call", "POST", "/v1/reserve", &reserve_body(number, &needs));
+        assert_eq!(answer.await.status, 200);
+    }
+    let mut lines = String::new();
+    let mut check = async |number: u64, amounts: &[(&str, u64)]| {
+        let first = renew_body(1, number, amounts);
+        for (token, body) in [("t-call", &first), ("t-acme", &renew_body(1, number, &[]))] {
+            let answer = ask(&server, token, "POST", "/v1/renew", body).await;
+            let json = answer.json();
+            let denied = (&json["renewed"], &json["denied_keys"], &json["error"]);
+            lines += &format!("{token} {} {} {} {}\n", answer.status, denied.0, denied.1, denied.2);
+        }
+    };
+    check(1, &keys.map(|key| (key, 5))).await;
+    check(2, &[(keys[1], 5)]).await;
+    for (number, key) in (3..).zip(keys) {
+        let paused = definition(key, 0);
+        assert_eq!(ask(&server, "t-admin", "PUT", "/v1/admin/limits", &paused).await.status, 200);
+        check(number, &[(key, 2)]).await;
+    }
+    expect![[r#"
+        t-call 200 false ["tenant:acme:tpm","tenant:other:tpm"] null
+        t-acme 200 false ["tenant:acme:tpm"] null
+        t-call 200 false ["tenant:other:tpm"] null
+        t-acme 200 false null null
+        t-call 200 false null "limit_paused:tenant:acme:tpm"
+        t-acme 200 false null "limit_paused:tenant:acme:tpm"
+        t-call 200 false null "limit_paused:tenant:other:tpm"
+        t-acme 200 false null null
+    "#]]
+    .assert_eq(&lines);
+}
