@@ -3,9 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ratelimiter::{
-    Denial, DenialReason, KeyPattern, LimitKey, RenewError, RenewRequest, Renewal,
-};
+use ratelimiter::{Denial, DenialReason, KeyPattern, LimitKey, RenewError, RenewRequest, Renewal};
 use ratelimiter_wire::{RenewAnswer, RenewBody};
 
 use super::call::LimiterCall;

@@ -150,6 +150,9 @@ impl Oracle {
         let renews = &self.leases[&lease].renews;
         let at = renews.iter().position(|renew| renew.operation == operation);
         let at = at.expect("it was sent");
+        if let Some(told) = told {
+            self.check_ended_stays_ended(lease, at, told)?;
+        }
         let answer = match told {
             None => return Ok(()),
             Some(Ok(Renewal::Renewed { renewed_at, .. })) => {
@@ -173,7 +176,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// It may not be one that has ended, nor one whose number was answered otherwise, nor one with a greater number.
+    /// Its number may not have been answered otherwise, and no greater one may have been answered.
     fn check_renewed(&self, lease: usize, at: usize, moment: Timestamp) -> Result<(), Violation> {
         let facts = &self.leases[&lease];
         let RenewFacts { number, sent_at, .. } = facts.renews[at];
@@ -181,12 +184,6 @@ impl Oracle {
             let detail = format!("renew {number} of L{lease} is done, and {what}");
             Err(Violation { invariant, detail })
         };
-        let is_completed = facts.completes.iter().any(|complete| {
-            complete.settles() && complete.told_at.is_some_and(|told_at| told_at <= sent_at)
-        });
-        if is_completed && !facts.is_muddled() {
-            return violation(Invariant::EndedStaysEnded, "it was completed");
-        }
         for renew in &facts.renews {
             match renew.told {
                 _ if renew.number > number && renew.is_answered_by(sent_at) => {
@@ -202,6 +199,39 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// REN-03: a lease that was completed before has ended, whatever else is wrong with a renew.
+    fn check_ended_stays_ended(
+        &self,
+        lease: usize,
+        at: usize,
+        told: &Result<Renewal, RenewError>,
+    ) -> Result<(), Violation> {
+        let facts = &self.leases[&lease];
+        let RenewFacts { number, sent_at, .. } = facts.renews[at];
+        let is_completed = facts.completes.iter().any(|complete| {
+            complete.settles() && complete.told_at.is_some_and(|told_at| told_at <= sent_at)
+        });
+        let says_so = match told {
+            Ok(Renewal::Renewed { .. } | Renewal::Denied(_)) => false,
+            Err(RenewError::LeaseEnded | RenewError::Unanswered(_) | RenewError::Refused(_)) => {
+                true
+            }
+            Err(
+                RenewError::Superseded
+                | RenewError::InvalidAmount { .. }
+                | RenewError::UnknownKey { .. }
+                | RenewError::AmountExceedsCapacity { .. }
+                | RenewError::InvalidRequest { .. }
+                | RenewError::Unsupported,
+            ) => false,
+        };
+        if !is_completed || says_so || facts.is_muddled() {
+            return Ok(());
+        }
+        let detail = format!("L{lease} was completed before renew {number}, which is {told:?}");
+        Err(Violation { invariant: Invariant::EndedStaysEnded, detail })
     }
 
     fn check_renew_denied(&self, lease: usize, at: usize) -> Result<(), Violation> {

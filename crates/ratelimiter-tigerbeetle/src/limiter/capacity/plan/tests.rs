@@ -131,7 +131,10 @@ fn tb_07_the_ids_of_a_version_are_those_of_earlier_releases() {
     let close = version(15, 5, false).close(&key());
     assert_eq!(first_id(&close), label("xfer:capacity:15:5:slots"));
     assert_eq!(close.events()[1].transfer.id, label("xfer:close:15:5:slots"));
-    assert_eq!(first_id(&change(&version(15, 5, true), 9, 1).unwrap()), label("xfer:open:15:5:slots"));
+    assert_eq!(
+        first_id(&change(&version(15, 5, true), 9, 1).unwrap()),
+        label("xfer:open:15:5:slots")
+    );
 }
 
 /// TB-07
