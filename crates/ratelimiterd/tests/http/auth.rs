@@ -657,8 +657,8 @@ async fn ops_04_a_repeated_denial_names_only_the_callers_keys() {
     define(&server, &keys).await;
     let needs = keys.map(|key| (key, 1));
     for number in 1..=2 {
-        let answer = ask(&server, "t-call", "POST", "/v1/reserve", &reserve_body(number, &needs));
-        assert_eq!(answer.await.status, 200);
+        let body = reserve_body(number, &needs);
+        assert_eq!(ask(&server, "t-call", "POST", "/v1/reserve", &body).await.status, 200);
     }
     let mut lines = String::new();
     let mut check = async |number: u64, amounts: &[(&str, u64)]| {
