@@ -45,7 +45,7 @@ impl LimiterCall for Renew {
                 let reason = reason_shown_to(caller, request, reason);
                 Renewal::Denied(Denial { reason, retry_after })
             }
-            renewal => renewal,
+            renewal @ (Renewal::Renewed { .. } | Renewal::Denied(_)) => renewal,
         }
     }
 
@@ -92,12 +92,14 @@ fn reason_shown_to(caller: &Caller, request: &RenewRequest, reason: DenialReason
         DenialReason::TooManyInstances { template } => KeyPattern::new(template)
             .is_ok_and(|template| request.amounts.iter().any(|new| template.matches(&new.key))),
     };
-    match reason {
-        reason if is_shown => reason,
-        DenialReason::NoRoom { mut keys } => {
-            keys.retain(|key| caller.may_use(key));
-            DenialReason::NoRoom { keys }
-        }
-        _ => DenialReason::NoRoom { keys: Vec::new() },
+    if is_shown {
+        return reason;
     }
+    let keys = match reason {
+        DenialReason::NoRoom { keys } | DenialReason::TooManyWaiters { keys } => keys,
+        DenialReason::Paused { .. }
+        | DenialReason::Decreasing { .. }
+        | DenialReason::TooManyInstances { .. } => Vec::new(),
+    };
+    DenialReason::NoRoom { keys: keys.into_iter().filter(|key| caller.may_use(key)).collect() }
 }

@@ -355,18 +355,25 @@ pub(in crate::limiter) fn read(results: &[TransferResult]) -> ChangeReply {
     let Some((event, status)) = TransferResult::first_refusal(results) else {
         return ChangeReply::Applied;
     };
-    match status {
-        _ if event == 0 && no_such_closing(status) => ChangeReply::OtherClosing,
-        _ if status.exists() => ChangeReply::VersionChanged,
-        TransferStatus::PendingTransferAlreadyVoided
-        | TransferStatus::DebitAccountAlreadyClosed
-        | TransferStatus::CreditAccountAlreadyClosed
-        // A request that is sent again after an eviction may have been refused before, without an
-        // answer.
-        | TransferStatus::IdAlreadyFailed => ChangeReply::VersionChanged,
-        TransferStatus::ExceedsCredits => ChangeReply::NoRoom,
-        status => ChangeReply::Unexpected(status),
+    if event == 0 && no_such_closing(status) {
+        return ChangeReply::OtherClosing;
     }
+    let has_moved = matches!(
+        status,
+        TransferStatus::PendingTransferAlreadyVoided
+            | TransferStatus::DebitAccountAlreadyClosed
+            | TransferStatus::CreditAccountAlreadyClosed
+    );
+    // A request that is sent again after an eviction may have been refused before, without an
+    // answer.
+    let refused_before = status == TransferStatus::IdAlreadyFailed;
+    if status.exists() || has_moved || refused_before {
+        return ChangeReply::VersionChanged;
+    }
+    if status == TransferStatus::ExceedsCredits {
+        return ChangeReply::NoRoom;
+    }
+    ChangeReply::Unexpected(status)
 }
 
 /// The status of the void of a closing transfer that does not exist; from the second attempt on, of any
