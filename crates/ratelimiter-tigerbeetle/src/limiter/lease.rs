@@ -171,7 +171,7 @@ impl LeaseLookup {
         for row in rows_that_count(rows) {
             match Reservation::from_row(row) {
                 Some(reservation) => reservations.push(reservation),
-                None => later.push(*row),
+                None => later.push(row),
             }
         }
         let claim = Claim::from_rows(id, rows);

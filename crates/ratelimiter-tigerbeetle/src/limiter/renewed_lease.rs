@@ -115,7 +115,7 @@ impl RenewRecord {
 impl RenewedLease {
     /// Interprets the transfers of a lease after its reservations, oldest first. Each renew begins with its
     /// record. `None` if another transfer shows that the lease was completed.
-    pub(super) fn from_rows(reservations: &[Reservation], rows: &[TransferRow]) -> Option<Self> {
+    pub(super) fn from_rows(reservations: &[Reservation], rows: &[&TransferRow]) -> Option<Self> {
         let mut parts = first_parts(reservations);
         let (mut last, mut is_renewed): (Option<RenewRecord>, _) = (None, false);
         for row in rows {
@@ -225,7 +225,8 @@ mod tests {
     }
 
     fn parts(rows: &[TransferRow]) -> Option<Vec<(usize, u128, Timestamp)>> {
-        let renewed = RenewedLease::from_rows(&reservations(), rows)?;
+        let rows: Vec<_> = rows.iter().collect();
+        let renewed = RenewedLease::from_rows(&reservations(), &rows)?;
         let part = |part: &Part| (part.at, part.held.transfer.get(), part.held.expires_at);
         Some(renewed.parts.iter().map(part).collect())
     }
@@ -263,7 +264,7 @@ mod tests {
     #[test]
     fn parts_that_have_lapsed_are_joined_by_limit() {
         let rows = [record(1, RenewOutcome::Renewed), renewal(3, at(30).unix_nanos())];
-        let mut renewed = RenewedLease::from_rows(&reservations(), &rows).unwrap();
+        let mut renewed = RenewedLease::from_rows(&reservations(), &rows.each_ref()).unwrap();
         renewed.join_lapsed(at(40));
         assert_eq!(renewed.parts.len(), 3);
         renewed.join_lapsed(at(WINDOW));

@@ -298,6 +298,13 @@ fn tb_16_a_reservation_shrinks_on_a_closed_account_in_the_same_chain() {
         assert_eq!(answer(4, moved), ChainReply::AlreadyDone, "another server completed the lease");
     }
     assert_eq!(answer(6, S::Exists), ChainReply::ReadAccount(account));
+    for status in [S::PendingTransferNotFound, S::IdAlreadyFailed] {
+        assert_eq!(answer(1, status), ChainReply::Retry, "closed by whoever does not know the key");
+    }
+    opens.assert_eq(&chain(&plan));
+    let opening = plan.item(at(10), attempt).events()[1].transfer.action;
+    let closing = TransferId::new(version(account, true).closing_data().get()).unwrap();
+    assert_eq!(opening, Action::VoidPending { pending: closing });
     plan.record_version(account, version(account, false));
     expect!["void + void + reserve 20 for 50s;"].assert_eq(&chain(&plan));
     let fresh = plan.item(at(10), attempt).events()[2].transfer.id;
