@@ -258,6 +258,7 @@ impl Oracle {
             let is_live =
                 |limit: &usize| variant.allowed.is_some_and(|at| self.expiry(*limit, at).0 > now);
             facts.completes.is_empty()
+                && !facts.is_muddled()
                 && variant.may_be_lost.is_empty()
                 && variant.allowed.is_some_and(|reserved_at| reserved_at <= sent_at)
                 && variant.needs.keys().all(is_live)
