@@ -352,14 +352,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let requests: Vec<_> = decreasing.iter().map(|limit| limit.account_request()).collect();
         let accounts = self.current_accounts(&requests).await?;
         for (limit, account) in decreasing.iter().zip(accounts) {
-            let target = CapacityTarget::SetIfFree { to: limit.requested().ceiling() };
+            let to = limit.requested().ceiling();
+            let target = match account == limit.account {
+                true => CapacityTarget::EndDecrease { to },
+                // It waited for the period before.
+                false => CapacityTarget::Set { to },
+            };
             goals.push(goal(limit.key(), account, target, false));
         }
         let outcomes = self.apply_all(&mut admin, goals.clone()).await;
         let mut noted = Ok(());
         for (AccountGoal { key, account, target, .. }, outcome) in goals.iter().zip(outcomes) {
             noted = noted.and(match (target, outcome) {
-                (CapacityTarget::SetIfFree { .. }, Ok(CapacityOutcome::Waiting { .. })) => Ok(()),
+                (CapacityTarget::EndDecrease { .. }, Ok(CapacityOutcome::Waiting { .. })) => Ok(()),
                 (_, outcome) => {
                     outcome.and_then(|outcome| self.record_outcome(key, *account, outcome))
                 }
@@ -531,7 +536,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     // Without an account there is nothing that a late request could change.
                     CapacityTarget::Unchanged => outcomes[at] = Some(Ok(CapacityOutcome::Reached)),
                     CapacityTarget::Set { .. }
-                    | CapacityTarget::SetIfFree { .. }
+                    | CapacityTarget::EndDecrease { .. }
                     | CapacityTarget::Fund { .. } => missing.push(goal.accounts()),
                 }
                 continue;

@@ -73,6 +73,7 @@ macro_rules! all {
             capacity::tb_07_a_server_that_did_not_take_the_put_denies_too,
             capacity::pause_01_a_server_that_did_not_take_the_put_denies_too,
             capacity::tb_07_racing_changes_end_at_one_of_the_targets,
+            capacity::tb_07_the_end_of_an_older_decrease_leaves_newer_changes_alone,
             shadow::tb_20_servers_count_together_in_shadow_mode,
             shadow::tb_20_enforcing_closes_the_account_until_it_fits,
             shadow::tb_20_a_batch_names_the_limits_of_each_request,

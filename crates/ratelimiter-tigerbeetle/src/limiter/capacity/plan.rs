@@ -9,6 +9,7 @@
 //! the one in force. A renew at a server that does not know it finds that transfer by its user data, and
 //! closes the account again with an ID that depends on the account instead of the key (`TB-18`).
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU128;
 
@@ -57,8 +58,9 @@ pub(in crate::limiter) struct AccountGoal {
 pub(in crate::limiter) enum CapacityTarget {
     /// This capacity; if too much is in use, the account is closed until it is free.
     Set { to: Capacity },
-    /// This capacity if enough is free; otherwise the account stays as it is.
-    SetIfFree { to: Capacity },
+    /// The end of a decrease that waits, if enough is free. An account that is not as the decrease left
+    /// it, closed and with more capacity, stays as another server left it, which knows a newer definition.
+    EndDecrease { to: Capacity },
     /// This capacity if the account is new; otherwise the account stays as another server left it,
     /// which may know a newer definition.
     Fund { to: Capacity },
@@ -168,6 +170,15 @@ impl Version {
             && self.is_closed() == limit.is_decreasing()
     }
 
+    /// Whether the account is neither as a decrease to this capacity left it nor as its end does.
+    fn is_changed_since_decrease(&self, to: Capacity) -> bool {
+        match self.capacity().cmp(&u128::from(to.get())) {
+            Ordering::Greater => !self.is_closed(),
+            Ordering::Equal => self.is_closed(),
+            Ordering::Less => true,
+        }
+    }
+
     /// Units in reservations and holds.
     pub(in crate::limiter) fn used(&self) -> u128 {
         self.row.balances.debits_pending
@@ -194,9 +205,13 @@ impl Version {
                 CapacityStep::Send { chain, then: outcome, is_change: false }
             }
         };
+        let waits = CapacityOutcome::Waiting { in_force: self.capacity() };
         let (to, closes) = match goal.target {
             CapacityTarget::Set { to } => (to, true),
-            CapacityTarget::SetIfFree { to } => (to, false),
+            CapacityTarget::EndDecrease { to } if self.is_changed_since_decrease(to) => {
+                return done(waits);
+            }
+            CapacityTarget::EndDecrease { to } => (to, false),
             CapacityTarget::Fund { to } if self.is_new() => (to, false),
             CapacityTarget::Fund { .. } => return done(CapacityOutcome::Reached),
             CapacityTarget::Unchanged => return done(CapacityOutcome::Reached),
@@ -213,7 +228,6 @@ impl Version {
                 is_change: true,
             };
         }
-        let waits = CapacityOutcome::Waiting { in_force: self.capacity() };
         if closes && !self.is_closed() {
             return CapacityStep::Send { chain: self.close(key), then: waits, is_change: false };
         }

@@ -147,3 +147,37 @@ pub async fn tb_07_racing_changes_end_at_one_of_the_targets<L: Ledger + Clone>(o
     assert_eq!(capacity(&on, "slots").await, 7);
     assert!(!account(&on, "slots").await.closed);
 }
+
+/// TB-07, DEF-06, DEF-07: a server that has not read the newer definitions yet knows a decrease to 5.
+pub async fn tb_07_the_end_of_an_older_decrease_leaves_newer_changes_alone<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    // What is kept of 8 units, and the newer definitions; then the capacity, and whether it is closed.
+    let table: [(&str, u64, &[u64], (u128, bool)); 3] = [
+        ("lower", 0, &[4], (4, false)),
+        ("higher", 0, &[8], (8, false)),
+        ("closed", 4, &[5, 2], (5, true)),
+    ];
+    for (name, kept, newer, expected) in table {
+        let limiter = on.limiter();
+        limiter.define(on.concurrency(name, 60, 10)).await.unwrap();
+        let returned = on.lease();
+        for (lease, units) in [(returned, 8 - kept), (on.lease(), kept)] {
+            if units > 0 {
+                assert!(on.reserve(&limiter, lease, [(name, units)]).await.unwrap().is_allowed());
+            }
+        }
+        limiter.define(on.concurrency(name, 60, 5)).await.unwrap();
+        let older = on.successor(&limiter).await;
+        on.complete(&limiter, returned, []).await.unwrap();
+        for capacity in newer {
+            limiter.define(on.concurrency(name, 60, *capacity)).await.unwrap();
+        }
+        on.pass(Duration::from_millis(500)).await;
+        let closed = account(&on, name).await.closed;
+        assert_eq!((capacity(&on, name).await, closed), expected, "{name}");
+        restore_all(&older, &limiter).await;
+        let (older, newer) = (on.state(&older, name).await, on.state(&limiter, name).await);
+        assert_eq!((older.limit, older.status), (newer.limit, newer.status));
+    }
+}

@@ -168,7 +168,7 @@ fn tb_08_only_what_differs_is_written() {
     const WAITING: CapacityOutcome = CapacityOutcome::Waiting { in_force: 10 };
     let (open, closed) = (version(15, 5, false), version(15, 5, true));
     let set = |to| CapacityTarget::Set { to: Capacity::new(to).unwrap() };
-    let set_if_free = |to| CapacityTarget::SetIfFree { to: Capacity::new(to).unwrap() };
+    let end_decrease = |to| CapacityTarget::EndDecrease { to: Capacity::new(to).unwrap() };
     let fund = |to| CapacityTarget::Fund { to: Capacity::new(to).unwrap() };
     let new = version(0, 0, false);
     // Version, target, late requests, refused before; transfers sent, outcome, whether the capacity
@@ -183,9 +183,10 @@ fn tb_08_only_what_differs_is_written() {
         (&open, set(2), Possible, false, 2, WAITING, false),
         (&open, set(5), NoLate, true, 2, WAITING, false),
         (&open, set(12), NoLate, true, 2, Reached, true),
-        (&open, set_if_free(10), NoLate, false, 0, Reached, false),
-        (&open, set_if_free(3), NoLate, false, 2, Reached, true),
-        (&open, set_if_free(2), NoLate, false, 0, WAITING, false),
+        (&open, end_decrease(10), NoLate, false, 0, Reached, false),
+        (&open, end_decrease(3), NoLate, false, 0, WAITING, false),
+        (&open, end_decrease(12), NoLate, false, 0, WAITING, false),
+        (&open, end_decrease(2), NoLate, false, 0, WAITING, false),
         (&open, CapacityTarget::Unchanged, Possible, false, 3, Reached, false),
         (&new, fund(10), NoLate, false, 2, Reached, true),
         (&new, fund(0), NoLate, false, 0, Reached, false),
@@ -197,9 +198,11 @@ fn tb_08_only_what_differs_is_written() {
         (&closed, set(2), NoLate, false, 0, WAITING, false),
         (&closed, set(2), Possible, false, 4, WAITING, false),
         (&closed, set(5), NoLate, true, 0, WAITING, false),
-        (&closed, set_if_free(3), NoLate, false, 2, Reached, true),
-        (&closed, set_if_free(3), NoLate, true, 0, WAITING, false),
-        (&closed, set_if_free(2), NoLate, false, 0, WAITING, false),
+        (&closed, end_decrease(3), NoLate, false, 2, Reached, true),
+        (&closed, end_decrease(3), NoLate, true, 0, WAITING, false),
+        (&closed, end_decrease(2), NoLate, false, 0, WAITING, false),
+        (&closed, end_decrease(10), NoLate, false, 0, WAITING, false),
+        (&closed, end_decrease(12), NoLate, false, 0, WAITING, false),
         (&closed, CapacityTarget::Unchanged, Possible, false, 4, Reached, false),
     ];
     for (from, target, late_requests, was_refused, transfers, outcome, changes) in table {
