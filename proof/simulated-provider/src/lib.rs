@@ -25,5 +25,5 @@ pub use metrics::{CallMetrics, Waits};
 pub use provider::{
     Latency, ProviderLimits, ProviderLimitsError, SimulatedCall, SimulatedProvider, TooManyRequests,
 };
-pub use scenario::{Comparison, ProviderResult, TwoProviders};
+pub use scenario::{Comparison, ProviderResult, TwoProviders, UTILISATION_MIN};
 pub use workload::Workload;

@@ -19,7 +19,7 @@ const TENANTS: usize = 20;
 /// While a call runs, its upper bound is reserved instead of its actual use. With bytes for tokens that is about three times as
 /// much, so calls of a second leave some 5 % of a minute's tokens unused even if every call is made as early as possible; calls
 /// of half a second, as here, less than 4 %.
-const UTILISATION_MIN: f64 = 0.95;
+pub const UTILISATION_MIN: f64 = 0.95;
 
 /// Two providers: a busy one that gets all its jobs at once, far more than it allows, and a quiet one that gets them one by
 /// one. Measures how much of the busy one is used, how often a provider returns 429, and whether the quiet one's jobs are
