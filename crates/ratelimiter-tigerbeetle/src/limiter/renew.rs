@@ -17,7 +17,7 @@ use ratelimiter::{
 use self::plan::{Change, Changes, Findings, Growth, RenewReply};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
-use super::codes::ReservationKind;
+use super::codes::{ReservationKind, TransferCode};
 use super::complete::{AccountLocks, end_marker_id};
 use super::due_instances::first_error;
 use super::lease::Lease;
@@ -192,9 +192,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if !version.is_closed() {
             return Ok(version);
         }
-        let query = TransferQuery::new(version.closing_data()).rows_max(1);
+        let query = TransferQuery::new(version.closing_data());
         let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
-        let closing = rows.first().filter(|row| row.debit == version.account());
+        // Somebody may have chosen this number for a lease.
+        let code = TransferCode::Closing.number();
+        let closing = rows.iter().find(|row| row.code == code && row.debit == version.account());
         let closing = closing.ok_or_else(|| Unanswered {
             reason: "an older release has closed the account of one of the lease's limits, whose key is not \
                      known here; name that key in the renew, or wait until its decrease is applied"

@@ -370,3 +370,22 @@ pub async fn ren_03_a_lease_that_another_server_completed_is_not_denied_but_ende
     assert_eq!(on.renew(&first, lease, 1, [("a", 1)]).await, Err(RenewError::LeaseEnded));
     assert_eq!(on.used(&second, "slots").await, 0);
 }
+
+/// TB-18: an ID that is used for two leases without a common key is that of one with the limits of both.
+pub async fn tb_18_two_leases_with_one_id_and_many_limits_are_renewed<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let limiter = on.uncached_limiter();
+    let names: Vec<_> = (0..60).map(|number| format!("{number:02}")).collect();
+    for name in &names {
+        limiter.define(on.concurrency(name, 600, 2)).await.unwrap();
+    }
+    let lease = on.lease();
+    for names in names.chunks(30) {
+        let needs: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let reserved = limiter.reserve(&on.to_reserve(lease, &needs)).await.unwrap();
+        assert!(reserved.is_allowed());
+    }
+    assert!(on.renew(&*limiter, lease, 1, [("00", 2)]).await.unwrap().is_renewed());
+    assert_eq!((on.used(&*limiter, "00").await, on.used(&*limiter, "59").await), (2, 1));
+}

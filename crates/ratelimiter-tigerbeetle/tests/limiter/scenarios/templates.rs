@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use ratelimiter::{
-    Backend, Decision, DefineError, Limit, LimitKey, LimitMode, LimitStatus, Page, RegisteredLimit,
-    ReserveError,
+    Backend, Decision, DefineError, LeaseId, Limit, LimitKey, LimitMode, LimitStatus, Page,
+    RegisteredLimit, ReserveError,
 };
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{AccountRow, Balances, Ledger};
@@ -215,6 +215,28 @@ pub async fn tb_21_a_server_that_does_not_know_an_instance_renews_it_while_it_de
     assert_eq!((capacity(row), row.closed, row.balances.debits_pending), (2, false, 2));
     on.complete(&*other, lease, []).await.unwrap();
     assert!(on.reserve(&*limiter, on.lease(), [("t:a", 2)]).await.unwrap().is_allowed());
+}
+
+/// TB-18: a lease whose ID is the user data of the closing transfer does not hide that.
+pub async fn tb_18_a_closing_transfer_is_told_from_a_lease_with_its_user_data<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let (limiter, other) = (on.limiter(), on.limiter());
+    for at in [&limiter, &other] {
+        at.define(on.concurrency("t:*", 600, 6)).await.unwrap();
+    }
+    let id = ids::limit_account(&on.key("t:a")).get();
+    let closing = ids::transfer_at(0, &format!("xfer:period-close:6:0:{id:032x}"));
+    let leases = [(LeaseId::from_u128(closing.get()), 1), (on.lease(), 5)];
+    for (lease, units) in leases {
+        assert!(on.reserve(&*limiter, lease, [("t:a", units)]).await.unwrap().is_allowed());
+    }
+    limiter.define(on.concurrency("t:*", 600, 2)).await.unwrap();
+    on.pass(Duration::from_secs(1)).await;
+    assert!(account(&on, "t:a").await.closed);
+    let [_, (lease, _)] = leases;
+    assert!(on.renew(&*other, lease, 1, []).await.unwrap().is_renewed());
+    assert_eq!(account(&on, "t:a").await.balances.debits_pending, 6);
 }
 
 /// TB-21, COM-07: after a restart an instance has what was reserved, and its leases complete.
