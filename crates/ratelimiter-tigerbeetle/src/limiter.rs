@@ -49,7 +49,7 @@ use self::cluster_time::{ClusterTime, time_query};
 use self::codes::lease_data;
 use self::due_instances::DueInstances;
 use self::expiry_probe::ExpiryProbe;
-use self::lease::{FEW_LEASE_ROWS_MAX, LEASE_ROWS_MAX, LeaseLookup};
+use self::lease::{FEW_LEASE_ROWS_MAX, LEASE_ROWS_MAX, Lease, LeaseLookup};
 use self::lease_cache::LeaseCache;
 use self::maintenance::DefinitionDrift;
 use self::observations::Counters;
@@ -175,8 +175,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if !self.time.is_known() {
             self.read_cluster_time().await?;
         }
-        let rows = self.rows_of_lease(lease).await?;
-        let mut lookup = LeaseLookup::from_rows(lease, &rows);
+        let mut lookup = match self.read_later_rows(lease).await? {
+            Some(lease) => LeaseLookup::Open(Box::new(lease)),
+            None => {
+                let rows = self.rows_of_lease(lease, None).await?;
+                LeaseLookup::from_rows(lease, &rows)
+            }
+        };
         if let LeaseLookup::Open(open) = &mut lookup
             && let Some(renewed) = &mut open.renewed
         {
@@ -185,14 +190,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Ok(lookup)
     }
 
-    /// The transfers of a lease, oldest first.
-    async fn rows_of_lease(&self, lease: LeaseId) -> Result<Vec<TransferRow>, Unanswered> {
+    /// A renewed lease that is known here, with what others have done since (`TB-18`); `None` if it must be
+    /// read as a whole.
+    async fn read_later_rows(&self, lease: LeaseId) -> Result<Option<Lease>, Unanswered> {
+        let Some(known) = self.cache.get(lease) else { return Ok(None) };
+        let Some(known_to) = known.renewed.as_ref().map(|renewed| renewed.known_to) else {
+            return Ok(None);
+        };
+        let rows = self.rows_of_lease(lease, Some(known_to)).await?;
+        Ok(known.after(&rows))
+    }
+
+    /// The transfers of a lease, or those after `known_to`, oldest first.
+    async fn rows_of_lease(
+        &self,
+        lease: LeaseId,
+        known_to: Option<Timestamp>,
+    ) -> Result<Vec<TransferRow>, Unanswered> {
         let (mut rows, mut page_max) = (Vec::<TransferRow>::new(), FEW_LEASE_ROWS_MAX);
         loop {
-            let last = rows.last().map_or(0, |row| row.timestamp.unix_nanos());
+            let last = rows.last().map(|row| row.timestamp).or(known_to);
+            let since = last.map_or(0, |last| last.unix_nanos() + 1);
             let rows_max = u32::try_from(page_max).expect("a small number");
             let query = TransferQuery::new(lease_data(lease)).rows_max(rows_max);
-            let query = query.since(Timestamp::from_unix_nanos(last + 1));
+            let query = query.since(Timestamp::from_unix_nanos(since));
             let page = self.ledger.query_transfers(query).await.map_err(unanswered)?;
             let is_last = page.len() < page_max;
             rows.extend(page);

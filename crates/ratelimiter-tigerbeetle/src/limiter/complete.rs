@@ -116,15 +116,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             let plan = {
                 let (now, table) = (self.cluster_now(), self.read_table());
                 match &lease.renewed {
-                    Some(renewed) => renewed::plan(&lease, renewed, actuals, now, &table)?,
-                    None => plan::plan(&lease, actuals, now, &table)?,
+                    Some(renewed) => renewed::plan(&lease, renewed, actuals, now, &table),
+                    None => plan::plan(&lease, actuals, now, &table),
                 }
             };
             let end = match plan {
-                Some(plan) => self.end(plan).await?,
-                // Another server may have renewed a lease that has lapsed as far as it is known here.
-                None if !is_read => continue,
-                None => {
+                Ok(Some(plan)) => self.end(plan).await?,
+                // Another server may have renewed or completed it since it is known here.
+                Ok(None) | Err(_) if !is_read => continue,
+                Err(refusal) => return Err(refusal),
+                Ok(None) => {
                     self.forget(&lease);
                     return Ok(None);
                 }

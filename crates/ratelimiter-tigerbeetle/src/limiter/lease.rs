@@ -134,6 +134,16 @@ impl Lease {
         Self { claim: Claim::Kept, renewed: Some(Box::new(renewed)), ..self }
     }
 
+    /// A renewed lease as it is after these transfers, which are later than those that are known, oldest
+    /// first. `None` if it has ended, or only all of its transfers can tell.
+    pub(super) fn after(mut self, rows: &[TransferRow]) -> Option<Self> {
+        let renewed = self.renewed.as_mut()?;
+        for row in rows_that_count(rows) {
+            renewed.add(row)?;
+        }
+        Some(self)
+    }
+
     /// All that it has reserved and not given back, lapsed or not.
     pub(super) fn parts(&self) -> Vec<Part> {
         match &self.renewed {

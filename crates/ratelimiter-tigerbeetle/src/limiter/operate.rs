@@ -70,7 +70,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Some(known) = self.cache.get(lease) {
             return Ok(LeasePosition::of(known.reserved_at, lease));
         }
-        let rows = self.rows_of_lease(lease).await?;
+        let rows = self.rows_of_lease(lease, None).await?;
         let reserved_at = reserved_at_of(&rows).ok_or(LeasesError::UnknownLease { lease })?;
         Ok(LeasePosition::of(reserved_at, lease))
     }

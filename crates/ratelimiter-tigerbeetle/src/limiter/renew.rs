@@ -18,7 +18,7 @@ use self::plan::{Change, Changes, Findings, Growth, RenewReply};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
 use super::codes::{ReservationKind, TransferCode};
-use super::complete::{AccountLocks, end_marker_id};
+use super::complete::AccountLocks;
 use super::due_instances::first_error;
 use super::lease::Lease;
 use super::renewed_lease::{DeniedBy, Part, RenewOutcome, RenewRecord};
@@ -108,18 +108,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if std::mem::replace(&mut attempts.is_confirmed, true) {
             return Ok(true);
         }
-        let lease = &attempts.lease;
-        if lease.ends_by_marker() {
-            let marker = end_marker_id(lease.id, lease.version());
-            let rows = self.ledger.lookup_transfers(vec![marker]).await.map_err(unanswered)?;
-            if rows.is_empty() {
-                return Ok(true);
-            }
-        }
-        let read = self.read_lease_to_renew(lease.id).await?;
-        let is_same = read.version() == lease.version();
-        attempts.lease = read;
-        Ok(is_same)
+        let known = attempts.lease.version();
+        attempts.lease = self.read_lease_to_renew(attempts.lease.id).await?;
+        Ok(attempts.lease.version() == known)
     }
 
     async fn try_renew(&self, attempts: &mut Attempts<'_>) -> Result<Outcome, RenewError> {

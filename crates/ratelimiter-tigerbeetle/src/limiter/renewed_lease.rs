@@ -17,6 +17,8 @@ pub(super) struct RenewedLease {
     pub(super) is_renewed: bool,
     /// All that was reserved and not given back, lapsed or not.
     pub(super) parts: Vec<Part>,
+    /// When the last of its transfers that are known here was created.
+    pub(super) known_to: Timestamp,
 }
 
 /// A part of what a lease has of one limit. A hold has one that has not lapsed, at most.
@@ -116,30 +118,40 @@ impl RenewedLease {
     /// Interprets the transfers of a lease after its reservations, oldest first. Each renew begins with its
     /// record. `None` if another transfer shows that the lease was completed.
     pub(super) fn from_rows(reservations: &[Reservation], rows: &[&TransferRow]) -> Option<Self> {
-        let mut parts = first_parts(reservations);
-        let (mut last, mut is_renewed): (Option<RenewRecord>, _) = (None, false);
-        for row in rows {
-            match row.kind {
-                RowKind::Posted => {
-                    let record = RenewRecord::from_row(row)?;
-                    is_renewed |= record.outcome == RenewOutcome::Renewed;
-                    last = Some(record);
-                }
-                // A denied renew voids nothing.
-                RowKind::VoidPending { pending }
-                    if last.is_some_and(|last| last.outcome == RenewOutcome::Renewed) =>
-                {
-                    // Most of what is given back was made by one of the last renews.
-                    let at = parts.iter().rposition(|part| part.held.transfer == pending)?;
-                    parts.remove(at);
-                }
-                RowKind::Pending { .. } => parts.push(Part::from_row(row)?),
-                RowKind::VoidPending { .. }
-                | RowKind::PostPending { .. }
-                | RowKind::BalancingCredit => return None,
-            }
+        let (first, later) = rows.split_first()?;
+        let last = RenewRecord::from_row(first)?;
+        let mut renewed = Self {
+            last,
+            is_renewed: last.outcome == RenewOutcome::Renewed,
+            parts: first_parts(reservations),
+            known_to: first.timestamp,
+        };
+        for row in later {
+            renewed.add(row)?;
         }
-        Some(Self { last: last?, is_renewed, parts })
+        Some(renewed)
+    }
+
+    /// Adds the next transfer. `None` if it ends the lease, or cannot be interpreted without those before.
+    pub(super) fn add(&mut self, row: &TransferRow) -> Option<()> {
+        self.known_to = row.timestamp;
+        match row.kind {
+            RowKind::Posted => {
+                self.last = RenewRecord::from_row(row)?;
+                self.is_renewed |= self.last.outcome == RenewOutcome::Renewed;
+            }
+            // A denied renew voids nothing.
+            RowKind::VoidPending { pending } if self.last.outcome == RenewOutcome::Renewed => {
+                // Most of what is given back was made by one of the last renews.
+                let at = self.parts.iter().rposition(|part| part.held.transfer == pending)?;
+                self.parts.remove(at);
+            }
+            RowKind::Pending { .. } => self.parts.push(Part::from_row(row)?),
+            RowKind::VoidPending { .. }
+            | RowKind::PostPending { .. }
+            | RowKind::BalancingCredit => return None,
+        }
+        Some(())
     }
 
     /// Joins the parts of each limit that have lapsed, so that there are few.

@@ -330,6 +330,35 @@ fn tb_18_a_lease_renewed_often_is_read_in_few_requests() {
     });
 }
 
+/// TB-18, TB-04: a server that knows a lease reads what others have done since, and not all of it.
+#[test]
+fn tb_18_renews_at_two_servers_in_turn_read_what_is_new() {
+    run(async {
+        let on = on_recording_model();
+        let first = on.limiter();
+        first.define(on.concurrency("slots", 60, 10)).await.unwrap();
+        let second = on.successor(&first).await;
+        let (renewed, denied) = (on.lease(), on.lease());
+        for lease in [renewed, denied] {
+            assert!(on.reserve(&first, lease, [("slots", 1)]).await.unwrap().is_allowed());
+        }
+        for number in 1..=200 {
+            for (at, number) in [(&first, 2 * number - 1), (&second, 2 * number)] {
+                on.ledger.take_calls();
+                assert!(on.renew(at, renewed, number, []).await.unwrap().is_renewed());
+                let calls = on.ledger.take_calls();
+                assert!(calls.len() <= 3 || number == 2, "refused, read, renewed: {calls:?}");
+                assert!(!on.renew(at, denied, number, [("slots", 10)]).await.unwrap().is_renewed());
+                let calls = on.ledger.take_calls();
+                assert!(calls.len() <= 4 || number == 2, "refused, read, recorded: {calls:?}");
+            }
+        }
+        on.complete(&first, renewed, []).await.unwrap();
+        assert_eq!(on.renew(&second, renewed, 401, []).await, Err(RenewError::LeaseEnded));
+        assert_eq!(on.used(&*second, "slots").await, 1);
+    });
+}
+
 /// TB-18, TB-21: renews on a closed account whose key is not known take turns as completes do.
 #[test]
 fn tb_18_renews_on_a_decreasing_limit_that_is_not_known_take_turns() {

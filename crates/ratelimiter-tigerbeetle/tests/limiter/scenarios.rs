@@ -39,6 +39,7 @@ macro_rules! all {
             once::com_05_a_stale_server_changes_nothing_after_another_has_completed,
             once::com_05_the_first_complete_stands_when_its_hold_would_have_expired,
             once::com_05_of_two_completes_at_once_one_counts_for_all_keys,
+            once::com_05_a_lease_that_another_server_completed_takes_any_actuals,
             once::com_05_the_first_complete_stands_while_a_limit_decreases,
             operate::ops_01_another_limiter_releases_what_the_first_one_allowed,
             operate::ops_01_a_list_goes_on_after_a_lease_that_ended_anywhere,

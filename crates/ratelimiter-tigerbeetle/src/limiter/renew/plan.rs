@@ -419,7 +419,8 @@ impl RenewPlan<'_> {
             decided_at: results[0].timestamp,
             outcome: RenewOutcome::Renewed,
         };
-        let mut renewed = RenewedLease { last, is_renewed: true, parts };
+        let known_to = results.last().map_or(last.decided_at, |result| result.timestamp);
+        let mut renewed = RenewedLease { last, is_renewed: true, parts, known_to };
         renewed.join_lapsed(self.now);
         self.lease.clone().renewed_as(renewed)
     }
@@ -502,7 +503,8 @@ pub(super) fn record(lease: &Lease, number: RenewNumber, outcome: RenewOutcome) 
 /// The lease as it is after a denied renew.
 pub(super) fn denied_lease(lease: &Lease, last: RenewRecord, now: Timestamp) -> Lease {
     let is_renewed = lease.renewed.as_ref().is_some_and(|renewed| renewed.is_renewed);
-    let mut renewed = RenewedLease { last, is_renewed, parts: lease.parts() };
+    let (parts, known_to) = (lease.parts(), last.decided_at);
+    let mut renewed = RenewedLease { last, is_renewed, parts, known_to };
     renewed.join_lapsed(now);
     lease.clone().renewed_as(renewed)
 }
@@ -544,7 +546,12 @@ mod tests {
             job: None,
             claim: Claim::Kept,
             reservations: first.iter().map(|part| part.held).collect::<SmallVec<_>>(),
-            renewed: Some(Box::new(RenewedLease { last: record(1), is_renewed: true, parts })),
+            renewed: Some(Box::new(RenewedLease {
+                last: record(1),
+                is_renewed: true,
+                parts,
+                known_to: at(1),
+            })),
         };
         let denied = denied_lease(&lease, record(2), at(7)).renewed.unwrap();
         let amounts: Vec<_> = denied.parts.iter().map(|part| (part.at, part.held.amount)).collect();

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ratelimiter::{Backend, LeaseId, Limit, LimitStatus, Limiter, Overage};
+use ratelimiter::{Backend, CompleteError, LeaseId, Limit, LimitStatus, Limiter, Overage};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
 use crate::context::{TestContext, restore_all};
@@ -194,5 +194,25 @@ pub async fn com_05_the_first_complete_stands_while_a_limit_decreases<L: Ledger 
         }
         let tokens = on.state(&first, "tokens").await.usage;
         assert_eq!((tokens.used, tokens.debt), (20 + 7 + 20, 30 + 40), "{actual}");
+    }
+}
+
+/// COM-05: a refusal of what a server knows of a lease is no answer for one that has ended.
+pub async fn com_05_a_lease_that_another_server_completed_takes_any_actuals<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let first = on.limiter();
+    first.define(on.concurrency("slots", 600, 10)).await.unwrap();
+    let second = on.successor(&first).await;
+    for is_renewed in [false, true] {
+        let lease = on.lease();
+        assert!(on.reserve(&first, lease, [("slots", 1)]).await.unwrap().is_allowed());
+        if is_renewed {
+            assert!(on.renew(&first, lease, 1, []).await.unwrap().is_renewed());
+        }
+        let refused = on.complete(&first, lease, [("slots", 4)]).await;
+        assert!(matches!(refused, Err(CompleteError::InvalidActual { .. })), "{refused:?}");
+        on.complete(&second, lease, []).await.unwrap();
+        on.complete(&first, lease, [("slots", 4)]).await.unwrap();
     }
 }
