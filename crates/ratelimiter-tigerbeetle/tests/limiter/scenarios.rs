@@ -91,6 +91,7 @@ macro_rules! all {
             templates::tb_21_servers_that_learn_a_template_adjust_an_instance_once,
             templates::tb_21_a_decrease_of_an_instance_is_applied_by_the_tick,
             templates::tb_21_a_server_that_does_not_know_an_instance_renews_it_while_it_decreases,
+            templates::ren_02_a_renew_that_names_a_hold_has_the_timeout_of_its_template,
             templates::tb_18_a_closing_transfer_is_told_from_a_lease_with_its_user_data,
             templates::tb_21_a_restarted_server_counts_what_is_reserved,
             templates::tb_21_a_definition_takes_over_an_instance_of_another_server,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use ratelimiter::{
-    Backend, Decision, DefineError, LeaseId, Limit, LimitKey, LimitMode, LimitStatus, Page,
-    RegisteredLimit, ReserveError,
+    Backend, Decision, DefineError, LeaseId, Limit, LimitKey, LimitMode, LimitStatus, Limiter,
+    Page, RegisteredLimit, Renewal, ReserveError,
 };
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{AccountRow, Balances, Ledger};
@@ -215,6 +215,29 @@ pub async fn tb_21_a_server_that_does_not_know_an_instance_renews_it_while_it_de
     assert_eq!((capacity(row), row.closed, row.balances.debits_pending), (2, false, 2));
     on.complete(&*other, lease, []).await.unwrap();
     assert!(on.reserve(&*limiter, on.lease(), [("t:a", 2)]).await.unwrap().is_allowed());
+}
+
+/// REN-02, TB-21: a server that does not know an instance finds its timeout by the key.
+pub async fn ren_02_a_renew_that_names_a_hold_has_the_timeout_of_its_template<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
+    let (limiter, other) = (on.limiter(), on.limiter());
+    limiter.define(on.concurrency("t:*", 600, 5)).await.unwrap();
+    let lease = on.lease();
+    assert!(on.reserve(&*limiter, lease, [("t:a", 1)]).await.unwrap().is_allowed());
+    for at in [&limiter, &other] {
+        at.define(on.concurrency("t:*", 6_000, 5)).await.unwrap();
+    }
+    // A server that knows the instance, one that does not, and one that does not and is told the key.
+    let renews = [(&limiter, 0, 6_000), (&other, 0, 600), (&other, 1, 6_000)];
+    for (number, (at, named, seconds)) in (1..).zip(renews) {
+        let amounts = &[("t:a", 1)][..named];
+        let renewal = at.renew(&on.to_renew(lease, number, amounts)).await.unwrap();
+        let Renewal::Renewed { renewed_at, lapses_at, .. } = renewal else {
+            panic!("{renewal:?}");
+        };
+        assert_eq!(lapses_at.since(renewed_at).as_secs(), seconds, "renew {number}");
+    }
 }
 
 /// TB-18: a lease whose ID is the user data of the closing transfer does not hide that.
