@@ -344,6 +344,21 @@ async fn wait_02_who_does_not_wait_does_not_overtake() {
     asked.allowed().await;
 }
 
+/// WAIT-02, REN-01: only reserves queue.
+#[tokio::test(start_paused = true)]
+async fn wait_02_a_renew_that_asks_for_more_does_not_queue_behind_waiters() {
+    let world = World::new(10);
+    world.define("slots", 4, None);
+    let held = world.take(&[("slots", 3)]).await;
+    let asked = world.wait("", &[("slots", 3)]).await;
+    let small = world.request(&[("slots", 1)], None);
+    assert!(!world.waiting.reserve(&small).await.unwrap().0.is_allowed());
+    assert!(world.renew(held, 1, 4).await.unwrap().is_renewed());
+    assert!(!asked.is_answered() && world.used("slots") == 4);
+    world.complete(held).await;
+    asked.allowed().await;
+}
+
 /// WAIT-02: 50 callers of one queue and one of another on 8 slots, for a simulated hour.
 #[tokio::test(start_paused = true)]
 async fn wait_02_a_light_queue_waits_at_most_two_service_times() {
