@@ -9,3 +9,8 @@ pub mod one_process_to_many {}
 
 #[doc = include_str!("guide/what_an_allow_promises.md")]
 pub mod what_an_allow_promises {}
+
+/// Compiles the Rust of a guide of the repository.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/leases-that-live.md")]
+mod leases_that_live {}

@@ -65,7 +65,7 @@ pub struct RenewAnswer {
     /// True if the lease holds the new amounts.
     #[serde(default)]
     pub renewed: bool,
-    /// When to retry with the next number; 0 if that does not help.
+    /// When to ask again: with the next number after a denial, with the same one after `backend_error`; 0 if that does not help.
     #[serde(default)]
     pub retry_after_ms: u64,
     /// When the lease was renewed; absent if it was not.

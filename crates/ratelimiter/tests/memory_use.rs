@@ -10,8 +10,8 @@ use ratelimiter::clock::{Clock, FakeClock, MonotonicClock};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, HoldTimeout, JobId, LeaseId, Limit, LimitKey, LimitKind,
-    MemoryLimiter, Requirements, ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone,
-    Window,
+    MemoryLimiter, NewAmounts, RenewNumber, RenewRequest, Requirements, ReserveRequest, ResetDay,
+    ResetSchedule, ResetTime, TimeZone, Window,
 };
 
 #[global_allocator]
@@ -29,6 +29,10 @@ const ROOM_KEPT_BYTES: usize = 64 * 24;
 const KEPT_BYTES_MAX: usize = SLACK_BYTES + 4 * MODELS * ROOM_KEPT_BYTES;
 const WINDOW: Duration = Duration::from_secs(60);
 const LEASE_BYTES_MAX: usize = 400;
+/// A lease of four requirements that was renewed.
+const RENEWED_LEASE_BYTES_MAX: usize = 650;
+/// A part that a renew added to a rolling reservation, with its place in a list that is half full.
+const PART_BYTES_MAX: usize = 160;
 /// A limit that was made from a template, with a reservation of an open lease.
 const INSTANCE_BYTES_MAX: usize = 1_000;
 
@@ -84,6 +88,14 @@ impl World {
         self.limiter
             .complete_now(&CompleteRequest::new(LeaseId::from_u128(lease), actuals))
             .unwrap();
+    }
+
+    /// Sets what the lease holds of its four limits.
+    fn renew(&self, lease: u128, number: RenewNumber, amount: u64) {
+        let four = &self.keys[usize::try_from(lease % MODELS as u128).unwrap()];
+        let amounts = NewAmounts::of(four.iter().map(|key| (key.clone(), amount))).unwrap();
+        let request = RenewRequest::new(LeaseId::from_u128(lease), number, amounts);
+        assert!(self.limiter.renew_now(&request).unwrap().is_renewed());
     }
 
     /// Lets all reservations expire, then lets their leases be forgotten.
@@ -209,6 +221,33 @@ fn mem_03_a_lasting_lease_does_not_keep_the_memory_of_those_that_ended() {
     let bytes = world.bytes();
     assert!(bytes <= 4 * SLACK_BYTES, "{bytes} bytes above the baseline");
     assert_eq!(world.limiter.open_leases(), 1);
+}
+
+/// MEM-03, REN-01: the parts of renewed leases, and what renews leave of their answers, go with the lease: when it is completed, and when it
+/// lapses.
+#[test]
+fn mem_03_a_renewed_lease_returns_its_memory() {
+    let bytes_each = |amounts: &[u64]| {
+        let world = World::new(|_| {});
+        (0..LEASES).for_each(|lease| world.reserve(lease));
+        let mut number = RenewNumber::FIRST;
+        for amount in amounts {
+            world.clock.advance(Duration::from_secs(1));
+            (0..LEASES).for_each(|lease| world.renew(lease, number, *amount));
+            number = number.next();
+        }
+        let live = world.bytes();
+        (0..LEASES / 2).for_each(|lease| world.complete(lease, 0));
+        assert_eq!(world.limiter.open_leases() as u128, LEASES / 2);
+        world.forget_all();
+        world.assert_back_to_baseline();
+        live / usize::try_from(LEASES).unwrap()
+    };
+    let (once, thrice) = (bytes_each(&[0]), bytes_each(&[2, 3, 4]));
+    assert!(once <= RENEWED_LEASE_BYTES_MAX, "{once} bytes a lease");
+    // Three rolling reservations have two parts before the last.
+    let part = thrice.saturating_sub(once) / 6;
+    assert!(part <= PART_BYTES_MAX, "{part} bytes a part");
 }
 
 /// MEM-03, CAL-01: until the reset, calls that ended leave nothing but their sum.

@@ -11,8 +11,8 @@ use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Actuals, Capacity, CompleteError, CompleteRequest, DefineError, DeleteError, HoldTimeout,
-    LeaseId, Limit, LimitKey, LimitKind, MemoryLimiter, Requirements, ReserveError, ReserveRequest,
-    Window,
+    LeaseId, Limit, LimitKey, LimitKind, MemoryLimiter, NewAmounts, RenewError, RenewNumber,
+    RenewRequest, Requirements, ReserveError, ReserveRequest, Window,
 };
 
 const BEGAN_MS: u64 = 1_736_660_000_000;
@@ -59,6 +59,13 @@ impl TestContext {
         self.limiter.reserve_now(&request).map(|decision| decision.is_allowed())
     }
 
+    fn renew(&self, lease: u128, number: u64, amount: u64) -> Result<bool, RenewError> {
+        let amounts = NewAmounts::of(keys().map(|key| (key, amount))).unwrap();
+        let number = RenewNumber::new(number).unwrap();
+        let request = RenewRequest::new(LeaseId::from_u128(lease), number, amounts);
+        self.limiter.renew_now(&request).map(|renewal| renewal.is_renewed())
+    }
+
     fn complete(&self, lease: u128) -> Result<(), CompleteError> {
         let actuals = Actuals::of([(keys()[0].clone(), 1)]).unwrap();
         self.limiter.complete_now(&CompleteRequest::new(LeaseId::from_u128(lease), actuals))
@@ -88,6 +95,7 @@ fn a_panic_before_the_first_change_changes_nothing() {
     context.clock.ms.store(0, Ordering::SeqCst);
     panics(|| context.reserve(2));
     panics(|| context.reserve(1));
+    panics(|| context.renew(1, 1, 2));
     panics(|| context.complete(1));
     panics(|| context.limiter.define_now(limit(keys()[0].clone())));
     panics(|| context.limiter.define_now(limit(LimitKey::new("another").unwrap())));
@@ -98,6 +106,9 @@ fn a_panic_before_the_first_change_changes_nothing() {
     assert_eq!(context.limiter.check_poisoned(), Ok(()));
     assert_eq!(context.used(), [1, 1, 1]);
     assert_eq!(context.reserve(2), Ok(true));
+    assert_eq!(context.renew(1, 1, 3), Ok(true));
+    assert_eq!(context.used(), [4, 4, 4]);
+    assert_eq!(context.renew(1, 2, 1), Ok(true));
     assert_eq!(context.complete(1), Ok(()));
     assert_eq!(context.used(), [2, 1, 2]);
     context.limiter.sweep();
@@ -117,6 +128,7 @@ fn after_a_panic_during_a_change_every_call_fails() {
     assert!(poisoned.retry_after > Duration::ZERO);
     let [rpm, ..] = keys();
     assert_eq!(context.reserve(2), Err(ReserveError::Unanswered(poisoned.clone())));
+    assert_eq!(context.renew(1, 1, 2), Err(RenewError::Unanswered(poisoned.clone())));
     assert_eq!(context.complete(1), Err(CompleteError::Unanswered(poisoned.clone())));
     let defined = context.limiter.define_now(limit(rpm.clone()));
     assert_eq!(defined, Err(DefineError::Unanswered(poisoned.clone())));

@@ -136,7 +136,7 @@ pub struct RegistryConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthConfig {
-    /// Tokens for reserve and complete.
+    /// Tokens for reserve, renew and complete.
     #[serde(deserialize_with = "token::list")]
     pub client_tokens: Vec<Token>,
     /// Tokens for every route.
@@ -181,7 +181,7 @@ pub enum LogLevel {
     /// Actions of operators, with their outcome.
     #[default]
     Info,
-    /// Every reserve and complete.
+    /// Every reserve, renew and complete.
     Debug,
     /// Everything.
     Trace,

@@ -237,6 +237,15 @@ impl OutcomeCounters {
         self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts an answer, for its caller too: its error, or without one what was `decided`.
+    fn count_answer(&self, caller: Option<&Self>, error: Option<&ErrorCode>, decided: Outcome) {
+        let outcome = error.map_or(decided, Outcome::of_error);
+        self.count(outcome);
+        if let Some(calls) = caller {
+            calls.count(outcome);
+        }
+    }
+
     fn get(&self, outcome: Outcome) -> u64 {
         self.0[outcome as usize].load(Ordering::Relaxed)
     }
@@ -274,16 +283,9 @@ impl Metrics {
         answer: &ReserveAnswer,
         key_of: impl Fn(&LimitKey) -> Option<LimitKey>,
     ) {
-        let outcome = match &answer.error {
-            Some(code) => Outcome::of_error(code),
-            None if answer.allowed => Outcome::Allowed,
-            None => Outcome::Denied,
-        };
-        self.reserves.count(outcome);
-        if let Some(calls) = caller {
-            calls.count(outcome);
-        }
-        let ReserveAnswer { denied_keys, shadow_denied_keys, error, .. } = answer;
+        let ReserveAnswer { allowed, denied_keys, shadow_denied_keys, error, .. } = answer;
+        let decided = if *allowed { Outcome::Allowed } else { Outcome::Denied };
+        self.reserves.count_answer(caller, error.as_ref(), decided);
         self.count_keys(denied_keys, shadow_denied_keys, error.as_ref(), key_of);
     }
 
@@ -294,16 +296,9 @@ impl Metrics {
         answer: &RenewAnswer,
         key_of: impl Fn(&LimitKey) -> Option<LimitKey>,
     ) {
-        let outcome = match &answer.error {
-            Some(code) => Outcome::of_error(code),
-            None if answer.renewed => Outcome::Renewed,
-            None => Outcome::Denied,
-        };
-        self.renews.count(outcome);
-        if let Some(calls) = caller {
-            calls.count(outcome);
-        }
-        let RenewAnswer { denied_keys, shadow_denied_keys, error, .. } = answer;
+        let RenewAnswer { renewed, denied_keys, shadow_denied_keys, error, .. } = answer;
+        let decided = if *renewed { Outcome::Renewed } else { Outcome::Denied };
+        self.renews.count_answer(caller, error.as_ref(), decided);
         self.count_keys(denied_keys, shadow_denied_keys, error.as_ref(), key_of);
     }
 
@@ -341,11 +336,7 @@ impl Metrics {
 
     /// Counts a complete, as [`Metrics::count_reserve`].
     pub(crate) fn count_complete(&self, caller: Option<&OutcomeCounters>, answer: &CompleteAnswer) {
-        let outcome = answer.error.as_ref().map_or(Outcome::Ok, Outcome::of_error);
-        self.completes.count(outcome);
-        if let Some(calls) = caller {
-            calls.count(outcome);
-        }
+        self.completes.count_answer(caller, answer.error.as_ref(), Outcome::Ok);
     }
 
     /// The most limits whose metrics are exported.

@@ -113,7 +113,7 @@ struct Caller<B: HostedBackend> {
 
 impl<B: HostedBackend> Waiting<B> {
     /// A layer over a backend, for at most `waiters_max` leases that wait. `limits_changed` is notified when limits other than by a
-    /// reserve or complete may have room.
+    /// renew or complete may have room.
     pub fn new(
         backend: Arc<B>,
         clock: Arc<dyn Clock>,
@@ -221,10 +221,10 @@ impl<B: HostedBackend> Waiting<B> {
     /// Renews a lease, and lets waiters ask for what it gave back.
     ///
     /// # Errors
-    /// As the backend's renew.
+    /// As the backend's renew. No answer while the lease is being returned (`WAIT-04`).
     pub async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
         if self.waiters.any() {
-            self.waiters.told(request.lease);
+            self.waiters.told(&mut self.waiters.lock(), request.lease)?;
         }
         let (renewal, freed) = self.waiters.backend.renew_freeing(request).await?;
         if !freed.is_empty() && self.waiters.any() {

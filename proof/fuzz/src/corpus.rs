@@ -6,6 +6,12 @@ pub(crate) const RESERVE: [&str; 3] = [
     r#" { "requirements" : [ { "amount" : 2 , "key" : "global:llm:org/model@v1.2:concurrency" } ] , "lease_id" : "00000000000000000000000000" } "#,
 ];
 
+pub(crate) const RENEW: [&str; 3] = [
+    r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","number":1,"amounts":[{"key":"global:llm:openai:gpt-4o:tpm","amount":600},{"key":"global:llm:openai:gpt-4o:concurrency","amount":0}]}"#,
+    r#"{"lease_id":"01j9zc3v9w8q4n2m6t5r7y1k0d","number":18446744073709551615,"amounts":[{"key":"é","amount":18446744073709551615}]}"#,
+    r#" { "number" : 2 , "lease_id" : "00000000000000000000000000" } "#,
+];
+
 pub(crate) const COMPLETE: [&str; 3] = [
     r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly-7","actuals":[{"key":"global:llm:openai:gpt-4o:tpm","actual_amount":740}]}"#,
     r#"{"lease_id":"01j9zc3v9w8q4n2m6t5r7y1k0d","actuals":[{"key":"a","actual_amount":0},{"key":"é","actual_amount":18446744073709551615}]}"#,

@@ -8,7 +8,7 @@ use coordination::{CronSchedule, Timestamp};
 use ratelimiter::{KeyPattern, LeaseId, LimitKey};
 use ratelimiter_wire::{
     Body, CompleteBody, DefineRequest, DefinitionBody, DefinitionsBody, ErrorCode, LimitsDocument,
-    ReserveBody, read, read_batch, read_define,
+    RenewBody, ReserveBody, read, read_batch, read_define,
 };
 use ratelimiterd::config::{Layers, ListenAddr};
 
@@ -26,8 +26,9 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "reserve", corpus: &corpus::RESERVE, read: reserve },
+    Target { name: "renew", corpus: &corpus::RENEW, read: renew },
     Target { name: "complete", corpus: &corpus::COMPLETE, read: complete },
     Target { name: "reserve-batch", corpus: &corpus::RESERVE_BATCH, read: batch::<ReserveBody> },
     Target { name: "complete-batch", corpus: &corpus::COMPLETE_BATCH, read: batch::<CompleteBody> },
@@ -66,6 +67,10 @@ where
 
 fn reserve(input: &[u8]) -> Result<bool, String> {
     body::<ReserveBody>(input, |request| serde_json::to_vec(&ReserveBody::from(request)))
+}
+
+fn renew(input: &[u8]) -> Result<bool, String> {
+    body::<RenewBody>(input, |request| serde_json::to_vec(&RenewBody::from(request)))
 }
 
 fn complete(input: &[u8]) -> Result<bool, String> {

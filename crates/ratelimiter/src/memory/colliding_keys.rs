@@ -14,7 +14,9 @@ use crate::key::LimitKey;
 use crate::lease::LeaseId;
 use crate::limit::{Capacity, HoldTimeout, Limit, LimitKind, Window};
 use crate::registry::Page;
-use crate::request::{Actuals, CompleteRequest, Requirements, ReserveRequest};
+use crate::request::{
+    Actuals, CompleteRequest, NewAmounts, RenewNumber, RenewRequest, Requirements, ReserveRequest,
+};
 
 /// Rolling limits first, then concurrency limits.
 const NAMES: [&str; 5] =
@@ -90,6 +92,26 @@ fn com_06_an_actual_for_a_key_with_the_same_hash_is_refused() {
     assert_eq!(used(&limiter, &a), Some(8));
     assert_eq!(complete(&a), Ok(()));
     assert_eq!(used(&limiter, &a), Some(3));
+}
+
+/// REN-01, REN-02: a new amount is of the live reservation, not of one that has lapsed and has the same hash.
+#[test]
+fn ren_01_a_new_amount_is_not_of_a_lapsed_reservation_with_the_same_hash() {
+    let clock = Arc::new(FakeClock::new());
+    let limiter = MemoryLimiter::with_options(MemoryOptions::for_tests(clock.clone()));
+    let [short, long] = ["short", "long"].map(LimitKey::colliding);
+    limiter.define_now(rolling(short.clone(), 10)).unwrap();
+    let kind = LimitKind::Rolling { window: Window::from_seconds(120).unwrap() };
+    let limit = Limit::new(long.clone(), kind, Capacity::new(10).unwrap());
+    limiter.define_now(limit).unwrap();
+    let needs = Requirements::of([(short.clone(), 1), (long.clone(), 5)]).unwrap();
+    let lease = LeaseId::from_u128(1);
+    assert!(limiter.reserve_now(&ReserveRequest::new(lease, needs)).unwrap().is_allowed());
+    clock.advance(Duration::from_secs(60));
+    let amounts = NewAmounts::of([(long.clone(), 2)]).unwrap();
+    let renew = RenewRequest::new(lease, RenewNumber::FIRST, amounts);
+    assert!(limiter.renew_now(&renew).unwrap().is_renewed());
+    assert_eq!((used(&limiter, &short), used(&limiter, &long)), (Some(0), Some(2)));
 }
 
 /// A limiter whose keys are created in one way, and a script that depends only on a seed.

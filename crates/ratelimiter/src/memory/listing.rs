@@ -5,7 +5,6 @@
 
 use super::State;
 use super::groups::LockedGroups;
-use super::leases::LeaseExtras;
 use crate::error::{LeasesError, Unanswered};
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
@@ -75,8 +74,8 @@ impl State {
         let now = self.clock.now();
         self.poison.check()?;
         let mut amounts = Vec::new();
-        let LeaseExtras { details, .. } = shard.extras(id);
-        let earlier = shard.extras(id).earlier();
+        let extras = shard.extras(id);
+        let earlier = extras.earlier();
         for (at, held) in open.reservations.iter().enumerate().filter(|(_, held)| held.is_live(now))
         {
             let limit = locked.group(held.group).limit(held.slot);
@@ -92,7 +91,7 @@ impl State {
             return Ok(None);
         }
         amounts.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let job = details.and_then(|details| details.job.clone());
+        let job = extras.details.and_then(|details| details.job.clone());
         let reserved_at = open.reserved_at;
         Ok(Some(OpenLease { lease, job, reserved_at, age: now.since(reserved_at), amounts }))
     }

@@ -151,16 +151,19 @@ impl<'r> RenewAttempt<'_, '_> {
         let mut changes = Changes::new();
         for amount in amounts.iter() {
             let (key, amount) = (&amount.key, amount.amount);
-            // The shard of another key may not be locked. Of a reservation that has lapsed only the key's tag is known.
+            // The shard of another key may not be locked.
+            let has_tag = |held: &Reservation| {
+                held.key_tag == key.hashes().text && held.group.shard() == shard_of(key)
+            };
             let is_of_key = |held: &Reservation| {
-                held.key_tag == key.hashes().text
-                    && held.group.shard() == shard_of(key)
-                    && (!held.is_live(*now)
-                        || groups.group(held.group).limit(held.slot).has_key(key))
+                let is_candidate = held.is_live(*now) && has_tag(held);
+                is_candidate && groups.group(held.group).limit(held.slot).has_key(key)
             };
-            let Some(at) = lease.reservations.iter().position(is_of_key) else {
-                return Err(RenewError::InvalidAmount { key: key.clone() });
-            };
+            // Of a reservation that has lapsed only the key's tag is known, so the live ones come first.
+            let has_lapsed = |held: &Reservation| !held.is_live(*now) && has_tag(held);
+            let live = lease.reservations.iter().position(is_of_key);
+            let at = live.or_else(|| lease.reservations.iter().position(has_lapsed));
+            let at = at.ok_or_else(|| RenewError::InvalidAmount { key: key.clone() })?;
             let held = lease.reservations[at];
             let is_over =
                 !held.is_live(*now) || groups.group(held.group).limit(held.slot).is_deleted;

@@ -70,6 +70,11 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
         true => with_templates(crowded, has_models, &seconds, random),
         false => crowded,
     };
+    with_extremes(crowded, number, is_long)
+}
+
+/// Makes some scripts long, or their renews many, or their amounts large.
+fn with_extremes(crowded: Profile, number: u64, is_long: bool) -> Profile {
     match number % 200 {
         // Enough calls that those of a long window are joined.
         0 if number.is_multiple_of(400) => Profile {

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 mod free_running;
+mod renews;
 mod world;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -76,7 +76,7 @@ impl Caller {
                     Permission::Call | Permission::Admin => "an admin token",
                 };
                 format!(
-                    "a client token is valid for reserve and complete only; this needs {needed}"
+                    "a client token is valid for reserve, renew and complete only; this needs {needed}"
                 )
             }
             name => {

@@ -37,7 +37,7 @@ pub struct CallerConfig {
 /// What a token permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
-    /// Reserve and complete.
+    /// Reserve, renew and complete.
     Call,
     /// GET of the admin API, metrics and the page.
     Read,

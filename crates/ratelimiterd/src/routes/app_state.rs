@@ -22,7 +22,7 @@ const RETRY_AFTER_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct AppState<B: HostedBackend> {
     pub(crate) backend: Arc<B>,
-    /// Reserve and complete on the backend.
+    /// Reserve, renew and complete on the backend.
     pub(crate) limiter: Waiting<B>,
     pub(crate) admin: Arc<Admin<B>>,
     pub(crate) access: Arc<Access>,

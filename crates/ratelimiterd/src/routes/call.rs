@@ -239,7 +239,7 @@ async fn answer_batch<C: BatchedCall, B: HostedBackend>(
             let (request, result) =
                 answered.next().expect("a backend answers each request of a batch");
             C::log(request, &result);
-            C::answer(result)
+            C::answer(result.map(|answered| C::shown_to(caller, request, answered)))
         }
         Err(refusal) => refusal.into(),
     };

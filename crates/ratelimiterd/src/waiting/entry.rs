@@ -5,12 +5,10 @@ use std::sync::atomic::Ordering;
 
 use ratelimiter::admission::{Removed, Turn, TurnAnswer};
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{
-    Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest, Unanswered, Wait,
-};
+use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest, Wait};
 use tokio::sync::{OwnedMutexGuard, oneshot};
 
-use super::unread::{Delivery, Unread};
+use super::unread::Delivery;
 use super::{
     Answer, CALLERS_PER_LEASE_MAX, Caller, CallerNumber, State, TOO_MANY_RETRY_AFTER, Waiter,
     Waiters, interrupted,
@@ -116,11 +114,8 @@ impl<B: HostedBackend> Waiters<B> {
         }
         self.wait_for_first_attempt(request.lease).await;
         let mut state = self.lock();
-        match state.unread.get(&request.lease) {
-            // The backend repeats the answer.
-            Some(Unread::Sent) => self.read(&mut state, request.lease),
-            Some(Unread::Undoing | Unread::Leaving(_)) => return Some(Err(Err(given_up().into()))),
-            None => {}
+        if let Err(given_up) = self.told(&mut state, request.lease) {
+            return Some(Err(Err(given_up.into())));
         }
         let id = *state.by_lease.get(&request.lease)?;
         let waiter = state.waiter(id);
@@ -214,9 +209,4 @@ impl<B: HostedBackend> Drop for WaitingCaller<B> {
             self.waiters.leave_later(state, waiter.work);
         }
     }
-}
-
-pub(super) fn given_up() -> Unanswered {
-    let reason = "an earlier request with this lease ID is being given up".to_owned();
-    Unanswered { reason, retry_after: TOO_MANY_RETRY_AFTER }
 }

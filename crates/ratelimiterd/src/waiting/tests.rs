@@ -12,6 +12,7 @@ use testkit::pass;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::unread::given_up;
 use super::*;
 use crate::runtime::TokioRuntime;
 
@@ -77,10 +78,18 @@ impl World {
         self.waiting.complete(&CompleteRequest::new(lease, none)).await.unwrap();
     }
 
-    async fn renew(&self, lease: LeaseId, number: u64, slots: u64) {
+    async fn renew(&self, lease: LeaseId, number: u64, slots: u64) -> Result<Renewal, RenewError> {
         let amounts = NewAmounts::of([(key("slots"), slots)]).unwrap();
         let request = RenewRequest::new(lease, RenewNumber::new(number).unwrap(), amounts);
-        assert!(self.waiting.renew(&request).await.unwrap().is_renewed());
+        self.waiting.renew(&request).await
+    }
+
+    /// A batch whose first item waits for a full limit, and whose second one gets one of two slots.
+    async fn batch_that_waits(&self) -> [ReserveRequest; 2] {
+        self.define("full", 1, None);
+        self.define("slots", 2, None);
+        self.take(&[("full", 1)]).await;
+        [self.request(&[("full", 1)], Some(wait(60, ""))), self.request(&[("slots", 1)], None)]
     }
 
     /// A caller in the background, which has begun to wait when this returns.
@@ -169,11 +178,11 @@ async fn wait_06_a_renew_that_gives_back_admits_who_waits() {
     let held = world.take(&[("slots", 3)]).await;
     let asked = world.wait("", &[("slots", 2)]).await;
     for (number, amount) in [(1, 3), (2, 2)] {
-        world.renew(held, number, amount).await;
+        assert!(world.renew(held, number, amount).await.unwrap().is_renewed());
         pass(SECOND).await;
         assert!(!asked.is_answered(), "there is not enough room");
     }
-    world.renew(held, 3, 1).await;
+    assert!(world.renew(held, 3, 1).await.unwrap().is_renewed());
     let (_, waited) = asked.allowed().await;
     assert_eq!((waited, world.used("slots")), (2 * SECOND, 3));
 }
@@ -331,6 +340,21 @@ async fn wait_02_who_does_not_wait_does_not_overtake() {
     assert!(denial.retry_after > Duration::ZERO);
     // Who needs other limits goes ahead.
     world.take(&[("others", 1)]).await;
+    world.complete(held).await;
+    asked.allowed().await;
+}
+
+/// WAIT-02, REN-01: only reserves queue.
+#[tokio::test(start_paused = true)]
+async fn wait_02_a_renew_that_asks_for_more_does_not_queue_behind_waiters() {
+    let world = World::new(10);
+    world.define("slots", 4, None);
+    let held = world.take(&[("slots", 3)]).await;
+    let asked = world.wait("", &[("slots", 3)]).await;
+    let small = world.request(&[("slots", 1)], None);
+    assert!(!world.waiting.reserve(&small).await.unwrap().0.is_allowed());
+    assert!(world.renew(held, 1, 4).await.unwrap().is_renewed());
+    assert!(!asked.is_answered() && world.used("slots") == 4);
     world.complete(held).await;
     asked.allowed().await;
 }
@@ -534,17 +558,30 @@ async fn wait_04_a_batch_that_goes_away_returns_what_its_other_items_got() {
 #[tokio::test(start_paused = true)]
 async fn wait_04_a_batch_that_goes_away_leaves_a_lease_that_was_renewed() {
     let world = World::new(10);
-    world.define("full", 1, None);
-    world.define("slots", 2, None);
-    world.take(&[("full", 1)]).await;
-    let requests =
-        [world.request(&[("full", 1)], Some(wait(60, ""))), world.request(&[("slots", 1)], None)];
+    let requests = world.batch_that_waits().await;
     let mut batch = Box::pin(world.waiting.reserve_batch(&requests));
     assert!(futures::poll!(&mut batch).is_pending());
-    world.renew(requests[1].lease, 1, 2).await;
+    assert!(world.renew(requests[1].lease, 1, 2).await.unwrap().is_renewed());
     drop(batch);
     settle().await;
     assert_eq!((world.used("full"), world.used("slots")), (1, 2));
+    assert!(!world.waiting.waiters.any());
+}
+
+/// WAIT-04, REN-01: nobody is told that a lease is renewed, and then loses it.
+#[tokio::test(start_paused = true)]
+async fn wait_04_a_renew_of_a_lease_that_is_being_returned_gets_no_answer() {
+    let world = World::new(10);
+    let requests = world.batch_that_waits().await;
+    let mut batch = Box::pin(world.waiting.reserve_batch(&requests));
+    assert!(futures::poll!(&mut batch).is_pending());
+    drop(batch);
+    let renewed = world.renew(requests[1].lease, 1, 2).await;
+    assert_eq!(renewed, Err(given_up().into()));
+    assert_eq!(world.used("slots"), 1, "it is returned later");
+    settle().await;
+    assert_eq!((world.used("full"), world.used("slots")), (1, 0));
+    assert_eq!(world.renew(requests[1].lease, 1, 2).await, Err(RenewError::LeaseEnded));
     assert!(!world.waiting.waiters.any());
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use ratelimiter::admission::{TurnAnswer, no_answer_pause};
 use ratelimiter::{CompleteError, LeaseId, ReserveError, ReserveRequest, Unanswered};
 
-use super::{Answer, State, Waiters, caught};
+use super::{Answer, State, TOO_MANY_RETRY_AFTER, Waiters, caught};
 use crate::hosted::HostedBackend;
 
 /// How often the server tries to return a lease, or gives up for one, while the backend does not answer: about ten minutes long.
@@ -108,12 +108,17 @@ impl<B: HostedBackend> Waiters<B> {
         }
     }
 
-    /// Whoever renews a lease knows that it was allowed: it is not returned any more.
-    pub(super) fn told(&self, lease: LeaseId) {
-        let mut state = self.lock();
-        if state.unread.get(&lease) == Some(&Unread::Sent) {
-            self.read(&mut state, lease);
+    /// The backend is about to answer a repeat or a renew of a lease: what it was allowed is not returned any more.
+    ///
+    /// # Errors
+    /// It is being returned, or given up.
+    pub(super) fn told(&self, state: &mut State<B>, lease: LeaseId) -> Result<(), Unanswered> {
+        match state.unread.get(&lease) {
+            Some(Unread::Sent) => self.read(state, lease),
+            Some(Unread::Undoing | Unread::Leaving(_)) => return Err(given_up()),
+            None => {}
         }
+        Ok(())
     }
 
     /// The answer to a lease is unread no more.
@@ -133,6 +138,11 @@ impl<B: HostedBackend> Drop for UnreadAllow<B> {
         let undo = undo(Arc::clone(&self.waiters), Arc::clone(&self.request));
         self.waiters.runtime.spawn(Box::pin(undo));
     }
+}
+
+pub(super) fn given_up() -> Unanswered {
+    let reason = "an earlier request with this lease ID is being given up".to_owned();
+    Unanswered { reason, retry_after: TOO_MANY_RETRY_AFTER }
 }
 
 /// Returns all that a lease has, which was allowed for nobody.

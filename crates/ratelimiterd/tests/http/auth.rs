@@ -29,6 +29,7 @@ fn calls() -> Vec<(&'static str, String, String, bool)> {
         call("PUT", "/v1/admin/limits", &definition, false),
         call("POST", "/v1/reserve", &reserve, true),
         call("POST", "/v1/reserve/batch", &format!(r#"{{"requests":[{reserve}]}}"#), true),
+        call("POST", "/v1/renew", &renew_body(1, 1, &[]), true),
         call("POST", "/v1/complete", &complete, true),
         call("POST", "/v1/complete/batch", &format!(r#"{{"requests":[{complete}]}}"#), true),
         call("GET", "/openapi.json", "", true),
@@ -55,7 +56,7 @@ async fn an_admin_token_opens_everything() {
 
 /// HTTP-16
 #[tokio::test]
-async fn a_client_token_opens_reserve_and_complete_and_is_forbidden_elsewhere() {
+async fn a_client_token_opens_reserve_renew_and_complete_and_is_forbidden_elsewhere() {
     let server = start_with_tokens().await;
     for token in ["client-1", "client-2"] {
         for (method, path, body, is_open) in calls() {
@@ -71,6 +72,10 @@ async fn a_client_token_opens_reserve_and_complete_and_is_forbidden_elsewhere() 
             }
         }
     }
+    let header = "authorization: Bearer client-1\r\n";
+    let answer = server.request("GET", "/v1/admin/limits", header, "").await;
+    expect![[r#"{"error":"forbidden","message":"a client token is valid for reserve, renew and complete only; this needs a token that may read, or an admin token"}"#]]
+        .assert_eq(&answer.body);
 }
 
 /// HTTP-16

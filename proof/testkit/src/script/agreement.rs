@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError, Renewal, ReserveError,
 };
@@ -74,7 +75,7 @@ impl History {
             (
                 Ok(Allowed { reserved_at: memory, shadow_denied: memory_shadow }),
                 Ok(Allowed { reserved_at: other, shadow_denied: other_shadow }),
-            ) => other.since(*memory) < lag && memory_shadow == other_shadow,
+            ) => is_within(lag, *memory, *other) && memory_shadow == other_shadow,
             (
                 Ok(Denied(Denial { reason: NoRoom { keys: memory }, .. })),
                 Ok(Denied(Denial { reason: NoRoom { keys: other }, .. })),
@@ -106,8 +107,8 @@ fn renewals_agree(
                 shadow_denied: other_shadow,
             }),
         ) => {
-            other_at.since(*renewed_at) < lag
-                && other_lapses_at.since(*lapses_at) < lag
+            is_within(lag, *renewed_at, *other_at)
+                && is_within(lag, *lapses_at, *other_lapses_at)
                 && shadow_denied == other_shadow
         }
         (
@@ -117,4 +118,9 @@ fn renewals_agree(
         (Ok(Renewal::Denied(memory)), Ok(Renewal::Denied(other))) => memory.reason == other.reason,
         (memory, other) => memory == other,
     }
+}
+
+/// Whether TigerBeetle's time is that of the memory backend, or later by less than `lag`.
+fn is_within(lag: Duration, memory: Timestamp, other: Timestamp) -> bool {
+    memory <= other && other.since(memory) < lag
 }

@@ -95,3 +95,51 @@ fn a_panic_is_a_failure_of_the_script() {
     let failed = random(0).check(play).expect_err("the script has reservations");
     assert!(failed.contains("allowed") && failed.ends_with("above\n"), "{failed}");
 }
+
+const MEMORY_NANOS: u64 = 60_000_000_000;
+/// Times of TigerBeetle, and whether they agree with [`MEMORY_NANOS`] at a lag of 1 ms.
+const OTHER_NANOS: [(u64, bool); 6] = [
+    (0, false),
+    (30_000_000_000, false),
+    (MEMORY_NANOS - 1, false),
+    (MEMORY_NANOS, true),
+    (MEMORY_NANOS + 999_999, true),
+    (MEMORY_NANOS + 1_000_000, false),
+];
+
+fn agree(step: &str, memory: &Answer, other: &Answer) -> bool {
+    let step: Step = step.parse().expect("it is a step");
+    History::default().agree(&step.call, memory, other, Duration::from_millis(1))
+}
+
+fn renewed(renewed_at: u64, lapses_at: u64) -> Answer {
+    Answer::Renewed(Ok(Renewal::Renewed {
+        renewed_at: Timestamp::from_unix_nanos(renewed_at),
+        lapses_at: Timestamp::from_unix_nanos(lapses_at),
+        shadow_denied: Vec::new(),
+    }))
+}
+
+fn allowed(reserved_at: u64) -> Answer {
+    let reserved_at = Timestamp::from_unix_nanos(reserved_at);
+    Answer::Decided(Ok(Decision::Allowed { reserved_at, shadow_denied: Vec::new() }))
+}
+
+/// REN-02: clients renew at a third of the time until a lease lapses.
+#[test]
+fn answers_to_a_renew_that_lapse_early_do_not_agree() {
+    let memory = renewed(MEMORY_NANOS, MEMORY_NANOS);
+    for (nanos, agrees) in OTHER_NANOS {
+        for other in [renewed(MEMORY_NANOS, nanos), renewed(nanos, MEMORY_NANOS)] {
+            assert_eq!(agree("0s renew A 1 rpm=1", &memory, &other), agrees, "{other:?}");
+        }
+    }
+}
+
+#[test]
+fn answers_to_a_reserve_that_begin_early_do_not_agree() {
+    for (nanos, agrees) in OTHER_NANOS {
+        let (memory, other) = (allowed(MEMORY_NANOS), allowed(nanos));
+        assert_eq!(agree("0s reserve A rpm=1", &memory, &other), agrees, "{other:?}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Repeats of leases whose callers have gone away, and leases with other requirements.
 
 use super::*;
-use crate::waiting::entry::given_up;
+use crate::waiting::unread::given_up;
 
 /// Two servers with one slot, and a lease whose attempt at the first was admitted and not answered, and
 /// whose only caller has gone away.
@@ -90,6 +90,8 @@ async fn wait_04_tb_18_a_lease_that_somebody_renews_is_not_returned() {
         }
         assert!(answers.iter().any(Result::is_ok), "{answers:?}");
         assert!(answers.contains(&Err(RenewError::LeaseEnded)), "{answers:?}");
+        let is_given_up = answers.contains(&Err(given_up().into()));
+        assert_eq!(is_given_up, at == 0, "at the server that returns it: {answers:?}");
     }
 }
 
