@@ -116,11 +116,20 @@ pub(super) struct RenewChain {
     events: Vec<(EventRole, Transfer)>,
 }
 
+/// An account on which a part is replaced, which works even if the account is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ReplacedOn {
+    pub(super) account: AccountId,
+    has_key: bool,
+}
+
 /// What earlier attempts have found.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// IDs of new parts were refused before.
     pub(super) is_burned: bool,
+    /// Accounts that were closed by a server that does not know the key.
+    pub(super) closed_without_key: Vec<AccountId>,
     /// The closed accounts.
     closed: Vec<Version>,
 }
@@ -144,7 +153,7 @@ pub(super) enum RenewReply {
     },
     /// Nothing has changed: this account was closed, or its version changed. Read it.
     ReadAccount(AccountId),
-    /// The same, and the ID of its closing transfer cannot be computed. Read that, too.
+    /// Nothing has changed: the ID of this account's closing transfer does not depend on the key. Read that, too.
     ReadClosing(AccountId),
     /// A status that the rules do not allow for.
     Unexpected(TransferStatus),
@@ -307,17 +316,31 @@ fn timeout_of(
 }
 
 impl Findings {
-    /// Records the account that [`RenewReply::ReadAccount`] or [`RenewReply::ReadClosing`] asked for.
-    pub(super) fn record_version(&mut self, version: Version) {
+    /// Whether the ID of the closing transfer in force is that of the key.
+    pub(super) fn knows_closing(&self, replaced_on: &[ReplacedOn], version: &Version) -> bool {
+        let account = version.account();
+        !self.closed_without_key.contains(&account)
+            && replaced_on.iter().any(|on| on.account == account && on.has_key)
+    }
+
+    /// Records all accounts that are closed.
+    pub(super) fn record_closed(&mut self, closed: Vec<Version>) {
         self.is_burned = true;
-        self.closed.retain(|other| other.account() != version.account());
-        if version.is_closed() {
-            self.closed.push(version);
-        }
+        self.closed = closed;
     }
 }
 
 impl RenewPlan<'_> {
+    /// The accounts that may be closed: on these it makes a part that needs no room.
+    pub(super) fn replaced_on(&self) -> Vec<ReplacedOn> {
+        let replacing = self.steps.iter().filter(|step| step.growth.is_none());
+        let replaced_on = replacing.filter_map(|step| {
+            let account = step.new?.account;
+            Some(ReplacedOn { account, has_key: step.key.is_some() })
+        });
+        replaced_on.collect()
+    }
+
     /// The chain to try. `attempt` replaces burned IDs.
     pub(super) fn chain(
         &self,
@@ -451,7 +474,9 @@ impl RenewChain {
                 RenewReply::Lapsed(part)
             }
             EventRole::New(step) => plan.read_new_part(step, status),
-            EventRole::Account(step) if version_changed(status) => plan.read_account(step),
+            EventRole::Account(step) if version_changed(status) => {
+                RenewReply::ReadAccount(plan.account_of(step))
+            }
             EventRole::Account(step) if no_such_closing(status) => {
                 RenewReply::ReadClosing(plan.account_of(step))
             }
@@ -471,16 +496,11 @@ impl RenewPlan<'_> {
             (TransferStatus::DebitAccountAlreadyClosed, Some(growth)) => {
                 RenewReply::Decreasing { growth }
             }
-            (TransferStatus::DebitAccountAlreadyClosed, None) => self.read_account(step),
+            (TransferStatus::DebitAccountAlreadyClosed, None) => {
+                RenewReply::ReadAccount(self.account_of(step))
+            }
             (status, _) if already_done(status) => RenewReply::ReadLease,
             (status, _) => RenewReply::Unexpected(status),
-        }
-    }
-
-    fn read_account(&self, step: usize) -> RenewReply {
-        match self.steps[step].key {
-            Some(_) => RenewReply::ReadAccount(self.account_of(step)),
-            None => RenewReply::ReadClosing(self.account_of(step)),
         }
     }
 
