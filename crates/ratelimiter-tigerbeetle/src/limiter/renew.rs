@@ -15,7 +15,7 @@ use ratelimiter::{
     ReserveError, Unanswered,
 };
 
-use self::plan::{Change, Changes, Findings, Growth, RenewReply, ReplacedOn};
+use self::plan::{Change, Changes, Findings, Growth, RenewReply, StepAccount};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
 use super::codes::{ReservationKind, TransferCode};
@@ -137,10 +137,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let number = request.number;
         let plan = plan::plan(&attempts.lease, number, &changes, &growths, &self.read_table());
-        let replaced_on = plan.replaced_on();
-        let decreasing = self.decreasing_of(&replaced_on, &attempts.locks);
+        let accounts = plan.step_accounts();
+        let decreasing = self.decreasing_of(&accounts, &attempts.locks);
         if !decreasing.is_empty() {
-            self.read_closed(attempts, &replaced_on, decreasing).await?;
+            self.read_closed(attempts, &accounts, decreasing).await?;
             return Ok(Outcome::Again);
         }
         let chain = plan.chain(&attempts.findings, || self.new_attempt());
@@ -181,12 +181,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 self.deny_renew(attempts, denied).await
             }
             RenewReply::ReadAccount(account) => {
-                self.read_closed(attempts, &replaced_on, vec![account]).await?;
+                self.read_closed(attempts, &accounts, vec![account]).await?;
                 Ok(Outcome::Again)
             }
             RenewReply::ReadClosing(account) => {
                 attempts.findings.closed_without_key.push(account);
-                self.read_closed(attempts, &replaced_on, vec![account]).await?;
+                self.read_closed(attempts, &accounts, vec![account]).await?;
                 Ok(Outcome::Again)
             }
             RenewReply::Unexpected(status) => Err(refused_unexpectedly(status)),
@@ -194,34 +194,35 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// The accounts that are closed as far as is known here, and not locked yet.
-    fn decreasing_of(&self, replaced_on: &[ReplacedOn], locks: &AccountLocks) -> Vec<AccountId> {
+    fn decreasing_of(&self, accounts: &[StepAccount], locks: &AccountLocks) -> Vec<AccountId> {
         let table = self.read_table();
-        let accounts = replaced_on.iter().map(|on| on.account);
-        accounts.filter(|id| table.is_decreasing(*id) && !locks.has(*id)).collect()
+        let ids = accounts.iter().map(|account| account.id);
+        ids.filter(|id| table.is_decreasing(*id) && !locks.has(*id)).collect()
     }
 
-    /// Reads the accounts on which parts are replaced, all at once, while the closed ones are locked. Leases that
-    /// have nothing in common but an open one need not wait for each other.
+    /// Reads all accounts at once, while the closed ones are locked. An open one is not, so that leases which
+    /// share it do not wait for each other.
     async fn read_closed(
         &self,
         attempts: &mut Attempts<'_>,
-        replaced_on: &[ReplacedOn],
-        mut not_locked: Vec<AccountId>,
+        accounts: &[StepAccount],
+        mut to_lock: Vec<AccountId>,
     ) -> Result<(), Unanswered> {
         let Attempts { locks, findings, .. } = attempts;
         let mut closed = Vec::new();
-        while !not_locked.is_empty() {
-            *locks = self.with_locks_of(std::mem::take(locks), not_locked).await;
-            closed = self.versions_of(replaced_on.iter().map(|on| on.account).collect()).await?;
-            closed.retain(Version::is_closed);
-            let accounts = closed.iter().map(Version::account);
-            not_locked = accounts.filter(|account| !locks.has(*account)).collect();
+        while !to_lock.is_empty() {
+            *locks = self.with_locks_of(std::mem::take(locks), to_lock).await;
+            let versions = self.versions_of(accounts.iter().map(|account| account.id).collect());
+            closed = accounts.iter().zip(versions.await?).collect();
+            closed.retain(|(_, version)| version.is_closed());
+            let ids = closed.iter().map(|(account, _)| account.id);
+            to_lock = ids.filter(|id| !locks.has(*id)).collect();
         }
-        let closed = closed.into_iter().map(|version| {
-            let is_computed = findings.knows_closing(replaced_on, &version);
-            async move { if is_computed { Ok(version) } else { self.with_closing(version).await } }
-        });
-        let closed = try_join_all(closed).await?;
+        let closed = try_join_all(closed.into_iter().map(|(account, version)| {
+            let is_known = findings.is_closed_with_key(account);
+            async move { if is_known { Ok(version) } else { self.with_closing(version).await } }
+        }));
+        let closed = closed.await?;
         findings.record_closed(closed);
         Ok(())
     }

@@ -116,10 +116,10 @@ pub(super) struct RenewChain {
     events: Vec<(EventRole, Transfer)>,
 }
 
-/// An account on which a part is replaced, which works even if the account is closed.
+/// The account of a step that makes a part and needs no room. It may be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ReplacedOn {
-    pub(super) account: AccountId,
+pub(super) struct StepAccount {
+    pub(super) id: AccountId,
     has_key: bool,
 }
 
@@ -316,11 +316,9 @@ fn timeout_of(
 }
 
 impl Findings {
-    /// Whether the ID of the closing transfer in force is that of the key.
-    pub(super) fn knows_closing(&self, replaced_on: &[ReplacedOn], version: &Version) -> bool {
-        let account = version.account();
-        !self.closed_without_key.contains(&account)
-            && replaced_on.iter().any(|on| on.account == account && on.has_key)
+    /// Whether the ID of the closing transfer in force depends on the key, as far as is known.
+    pub(super) fn is_closed_with_key(&self, account: &StepAccount) -> bool {
+        account.has_key && !self.closed_without_key.contains(&account.id)
     }
 
     /// Records all accounts that are closed.
@@ -331,14 +329,13 @@ impl Findings {
 }
 
 impl RenewPlan<'_> {
-    /// The accounts that may be closed: on these it makes a part that needs no room.
-    pub(super) fn replaced_on(&self) -> Vec<ReplacedOn> {
-        let replacing = self.steps.iter().filter(|step| step.growth.is_none());
-        let replaced_on = replacing.filter_map(|step| {
-            let account = step.new?.account;
-            Some(ReplacedOn { account, has_key: step.key.is_some() })
+    /// The accounts that may be closed.
+    pub(super) fn step_accounts(&self) -> Vec<StepAccount> {
+        let steps = self.steps.iter().filter(|step| step.growth.is_none());
+        let accounts = steps.filter_map(|step| {
+            Some(StepAccount { id: step.new?.account, has_key: step.key.is_some() })
         });
-        replaced_on.collect()
+        accounts.collect()
     }
 
     /// The chain to try. `attempt` replaces burned IDs.
