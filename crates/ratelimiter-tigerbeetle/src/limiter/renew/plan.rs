@@ -126,7 +126,7 @@ pub(super) struct StepAccount {
 /// What earlier attempts have found.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// IDs of new parts were refused before.
+    /// IDs of new parts may have been refused before.
     pub(super) is_burned: bool,
     /// Accounts that were closed by a server that does not know the key.
     pub(super) closed_without_key: Vec<AccountId>,
