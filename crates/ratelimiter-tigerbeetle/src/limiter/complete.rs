@@ -5,6 +5,7 @@
 mod plan;
 mod renewed;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ratelimiter::{
@@ -40,9 +41,14 @@ enum PlanEnd {
 /// several that reopen one version, one succeeds; without locks all others would retry, each time.
 #[derive(Default)]
 pub(super) struct AccountLocks {
-    /// Sorted.
-    accounts: Vec<AccountId>,
+    accounts: BTreeSet<AccountId>,
     guards: Vec<OwnedMutexGuard<()>>,
+}
+
+impl AccountLocks {
+    pub(super) fn has(&self, account: AccountId) -> bool {
+        self.accounts.contains(&account)
+    }
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
@@ -192,7 +198,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 ChainReply::AlreadyDone => return Ok(PlanEnd::Overtaken),
                 ChainReply::Retry => {}
                 ChainReply::ReadAccount(account) => {
-                    locks = self.with_lock_of(locks, account).await;
+                    locks = self.with_locks_of(locks, [account]).await;
                     plan.record_version(account, self.version_of(account).await?);
                 }
                 ChainReply::Unexpected(status) => {
@@ -205,30 +211,29 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Err(Unanswered { reason, retry_after: RETRY_AFTER })
     }
 
-    /// Locks one more closed account, unless it is locked. All locks are taken again, in sorted order and
-    /// the one that limits which are not known here share last, so that callers cannot deadlock.
-    pub(super) async fn with_lock_of(
+    /// Locks more closed accounts, unless they are locked. All locks are taken again, in the order of the keys
+    /// and the one that limits which are not known here share last, so that callers cannot deadlock.
+    pub(super) async fn with_locks_of(
         &self,
         earlier: AccountLocks,
-        account: AccountId,
+        more: impl IntoIterator<Item = AccountId>,
     ) -> AccountLocks {
-        if earlier.accounts.contains(&account) {
-            return earlier;
+        let AccountLocks { mut accounts, mut guards } = earlier;
+        let locked_count = accounts.len();
+        accounts.extend(more);
+        if accounts.len() == locked_count {
+            return AccountLocks { accounts, guards };
         }
-        let AccountLocks { mut accounts, guards } = earlier;
-        drop(guards);
-        accounts.push(account);
-        accounts.sort_unstable();
-        let (mut guards, mut has_unknown) = (Vec::with_capacity(accounts.len()), false);
-        for account in &accounts {
-            let lock = self.read_table().reopen_lock_of(*account);
-            match lock {
-                Some(lock) => guards.push(lock.lock_owned().await),
-                None => has_unknown = true,
-            }
-        }
-        if has_unknown {
-            guards.push(Arc::clone(&self.unknown_reopen_lock).lock_owned().await);
+        guards.clear();
+        let (known, has_unknown) = {
+            let table = self.read_table();
+            let locks = accounts.iter().map(|account| table.reopen_lock_of(*account));
+            let has_unknown = locks.clone().any(|lock| lock.is_none());
+            (locks.flatten().collect::<BTreeMap<_, _>>(), has_unknown)
+        };
+        let unknown = has_unknown.then(|| Arc::clone(&self.unknown_reopen_lock));
+        for lock in known.into_values().chain(unknown) {
+            guards.push(lock.lock_owned().await);
         }
         AccountLocks { accounts, guards }
     }
@@ -257,11 +262,20 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         keys.filter_map(|key| table.get(key)).for_each(|limit| limit.record_use(now));
     }
 
-    pub(super) async fn version_of(&self, account: AccountId) -> Result<Version, Unanswered> {
-        let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
-        let row = rows.first();
-        let row =
-            row.ok_or_else(|| unexpected_status("complete", TransferStatus::DebitAccountNotFound))?;
-        Ok(Version::of(*row))
+    async fn version_of(&self, account: AccountId) -> Result<Version, Unanswered> {
+        Ok(self.versions_of(vec![account]).await?[0])
+    }
+
+    /// The accounts of reservations, in this order.
+    pub(super) async fn versions_of(
+        &self,
+        accounts: Vec<AccountId>,
+    ) -> Result<Vec<Version>, Unanswered> {
+        let count = accounts.len();
+        let rows = self.ledger.lookup_accounts(accounts).await.map_err(unanswered)?;
+        if rows.len() != count {
+            return Err(unexpected_status("lookup", TransferStatus::DebitAccountNotFound));
+        }
+        Ok(rows.into_iter().map(Version::of).collect())
     }
 }

@@ -8,13 +8,14 @@ mod plan;
 
 use std::sync::Arc;
 
+use futures::future::try_join_all;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError, RenewRequest, Renewal,
     ReserveError, Unanswered,
 };
 
-use self::plan::{Change, Changes, Findings, Growth, RenewReply};
+use self::plan::{Change, Changes, Findings, Growth, RenewReply, StepAccount};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
 use super::codes::{ReservationKind, TransferCode};
@@ -25,7 +26,7 @@ use super::renewed_lease::{DeniedBy, Part, RenewOutcome, RenewRecord};
 use super::reserve::AT_ONCE;
 use super::table::{KnownLimit, LimitTable, ResolvedRequirement};
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
-use crate::ledger::{Ledger, TransferQuery, TransferStatus, WorkItem};
+use crate::ledger::{AccountId, Ledger, TransferQuery, TransferStatus, WorkItem};
 
 /// The most attempts to renew a lease; beyond that, others keep changing it or its accounts.
 const TRIES_MAX: usize = 32 + CHANGE_ATTEMPTS_MAX;
@@ -127,6 +128,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let number = request.number;
         let plan = plan::plan(&attempts.lease, number, &changes, &growths, &self.read_table());
+        let accounts = plan.step_accounts();
+        let decreasing = self.decreasing_of(&accounts, &attempts.locks);
+        if !decreasing.is_empty() {
+            self.read_closed(attempts, &accounts, decreasing).await?;
+            return Ok(Outcome::Again);
+        }
         let chain = plan.chain(&attempts.findings, || self.new_attempt());
         let sent = self.ledger.create_transfers(chain.item()).await;
         let results = sent.map_err(unanswered)?;
@@ -164,25 +171,55 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 let denied = DeniedGrowth { denial, by: DeniedBy::Decrease, at: *at };
                 self.deny_renew(attempts, denied).await
             }
-            reply @ (RenewReply::ReadAccount(account) | RenewReply::ReadClosing(account)) => {
-                let locks = std::mem::take(&mut attempts.locks);
-                attempts.locks = self.with_lock_of(locks, account).await;
-                let mut version = self.version_of(account).await?;
-                if reply == RenewReply::ReadClosing(account) {
-                    version = self.with_closing(version).await?;
-                }
-                attempts.findings.record_version(version);
+            RenewReply::ReadAccount(account) => {
+                self.read_closed(attempts, &accounts, vec![account]).await?;
+                Ok(Outcome::Again)
+            }
+            RenewReply::ReadClosing(account) => {
+                attempts.findings.closed_without_key.push(account);
+                self.read_closed(attempts, &accounts, vec![account]).await?;
                 Ok(Outcome::Again)
             }
             RenewReply::Unexpected(status) => Err(refused_unexpectedly(status)),
         }
     }
 
-    /// A version with its closing transfer, if it is closed.
-    async fn with_closing(&self, version: Version) -> Result<Version, Unanswered> {
-        if !version.is_closed() {
-            return Ok(version);
+    /// The accounts that are closed as far as is known here, and not locked yet.
+    fn decreasing_of(&self, accounts: &[StepAccount], locks: &AccountLocks) -> Vec<AccountId> {
+        let table = self.read_table();
+        let ids = accounts.iter().map(|account| account.id);
+        ids.filter(|id| table.is_decreasing(*id) && !locks.has(*id)).collect()
+    }
+
+    /// Reads all accounts at once, while the closed ones are locked. An open one is not, so that leases which
+    /// share it do not wait for each other.
+    async fn read_closed(
+        &self,
+        attempts: &mut Attempts<'_>,
+        accounts: &[StepAccount],
+        mut to_lock: Vec<AccountId>,
+    ) -> Result<(), Unanswered> {
+        let Attempts { locks, findings, .. } = attempts;
+        let mut closed = Vec::new();
+        while !to_lock.is_empty() {
+            *locks = self.with_locks_of(std::mem::take(locks), to_lock).await;
+            let versions = self.versions_of(accounts.iter().map(|account| account.id).collect());
+            closed = accounts.iter().zip(versions.await?).collect();
+            closed.retain(|(_, version)| version.is_closed());
+            let ids = closed.iter().map(|(account, _)| account.id);
+            to_lock = ids.filter(|id| !locks.has(*id)).collect();
         }
+        let closed = try_join_all(closed.into_iter().map(|(account, version)| {
+            let is_known = findings.is_closed_with_key(account);
+            async move { if is_known { Ok(version) } else { self.with_closing(version).await } }
+        }));
+        let closed = closed.await?;
+        findings.record_closed(closed);
+        Ok(())
+    }
+
+    /// A closed version with its closing transfer.
+    async fn with_closing(&self, version: Version) -> Result<Version, Unanswered> {
         let query = TransferQuery::new(version.closing_data());
         let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
         // Somebody may have chosen this number for a lease.

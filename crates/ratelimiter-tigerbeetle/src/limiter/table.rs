@@ -55,7 +55,7 @@ pub(super) struct KnownLimit {
     pub(super) origin: LimitOrigin,
     /// Kept when the limit is redefined.
     pub(super) counts: Arc<KeyCounts>,
-    /// Held by the complete that reopens the closed account. Kept when the limit is redefined.
+    /// Held by the complete or renew that reopens the closed account. Kept when the limit is redefined.
     reopen_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -104,10 +104,23 @@ impl LimitTable {
         self.keys.get(&account)
     }
 
-    /// The lock for reopening this account; `None` if its limit is not defined here.
-    pub(super) fn reopen_lock_of(&self, account: AccountId) -> Option<Arc<tokio::sync::Mutex<()>>> {
-        let limit = self.key_of(account).and_then(|key| self.get(key));
-        limit.map(|limit| Arc::clone(&limit.reopen_lock))
+    /// The limit with this account; `None` if it is not defined here.
+    fn limit_of(&self, account: AccountId) -> Option<&Arc<KnownLimit>> {
+        self.key_of(account).and_then(|key| self.get(key))
+    }
+
+    /// Whether this account is that of a limit whose decrease waits, as far as is known here.
+    pub(super) fn is_decreasing(&self, account: AccountId) -> bool {
+        self.limit_of(account).is_some_and(|limit| limit.is_decreasing())
+    }
+
+    /// The lock for reopening this account, and the key of its limit; `None` if that is not defined here.
+    pub(super) fn reopen_lock_of(
+        &self,
+        account: AccountId,
+    ) -> Option<(LimitKey, Arc<tokio::sync::Mutex<()>>)> {
+        let limit = self.limit_of(account)?;
+        Some((limit.key().clone(), Arc::clone(&limit.reopen_lock)))
     }
 
     /// The account that lasts of the limit `key`, whether the limit is defined here or not.

@@ -388,6 +388,93 @@ fn tb_18_renews_on_a_decreasing_limit_that_is_not_known_take_turns() {
     });
 }
 
+/// TB-18: a renew reads all closed accounts of its lease at once, before its first attempt if the limits are known
+/// to decrease, and again all at once if another server was faster.
+#[test]
+fn tb_18_renews_on_several_decreasing_limits_take_few_calls() {
+    let names = ["global", "model", "tenant"];
+    // Two calls at a server that knows of the decreases, and two more at one that does not. Beyond that, an attempt
+    // fails if another server has reopened the accounts since they were read.
+    for (servers, leases, calls_max) in [(1, 40, 2), (2, 40, 4), (8, 80, 9), (16, 160, 12)] {
+        run(async {
+            let on = on_recording_model();
+            let at: Vec<_> = (0..servers).map(|_| on.limiter()).collect();
+            for (limiter, name) in at.iter().flat_map(|limiter| names.map(|name| (limiter, name))) {
+                limiter.define(on.concurrency(name, 600, 1_000)).await.unwrap();
+            }
+            let mut renews = Vec::new();
+            for limiter in at.iter().cycle().take(leases) {
+                let lease = on.lease();
+                let needs = names.map(|name| (name, 1));
+                assert!(on.reserve(limiter, lease, needs).await.unwrap().is_allowed());
+                renews.push((limiter, on.to_renew(lease, 1, &[])));
+            }
+            let know = at.iter().step_by(2);
+            for (limiter, name) in know.flat_map(|limiter| names.map(|name| (limiter, name))) {
+                let capacity = if name == "tenant" { 10 } else { 0 };
+                limiter.define(on.concurrency(name, 600, capacity)).await.unwrap();
+            }
+            on.ledger.take_counts();
+            on.ledger.shuffle(1);
+            let renews = renews.iter().map(|(limiter, request)| limiter.renew(request));
+            let answers = join_all(renews).await;
+            assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_renewed()));
+            let asked = on.ledger.take_counts();
+            assert!(asked.calls <= calls_max * leases, "{servers} servers: {asked:?}");
+            for name in names {
+                assert_eq!(on.used(&at[0], name).await, leases as u64);
+            }
+        });
+    }
+}
+
+/// TB-18: renews take turns on closed accounts only.
+#[test]
+fn tb_18_renews_that_share_an_open_limit_do_not_take_turns() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter();
+        let tenants: Vec<_> = (0..20).map(|n| format!("tenant:{n:02}")).collect();
+        limiter.define(on.concurrency("global", 60, 1_000)).await.unwrap();
+        let mut renews = Vec::new();
+        for tenant in &tenants {
+            limiter.define(on.concurrency(tenant, 60, 10)).await.unwrap();
+            let lease = on.lease();
+            let needs = [("global", 1), (tenant.as_str(), 1)];
+            assert!(on.reserve(&limiter, lease, needs).await.unwrap().is_allowed());
+            renews.push(on.to_renew(lease, 1, &[]));
+            limiter.define(on.concurrency(tenant, 60, 0)).await.unwrap();
+        }
+        let renews = join_all(renews.iter().map(|request| limiter.renew(request)));
+        let (answers, rounds) = on.ledger.count_rounds(renews).await;
+        assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_renewed()));
+        assert_eq!(rounds, 2);
+    });
+}
+
+/// TB-18: the closing transfers of limits that are not known are found at once.
+#[test]
+fn tb_18_a_renew_on_several_decreasing_limits_that_are_not_known_takes_few_rounds() {
+    run(async {
+        let on = on_recording_model();
+        let (first, second) = (on.limiter(), on.limiter());
+        for at in [&first, &second] {
+            at.define(on.concurrency("t:*", 60, 10)).await.unwrap();
+        }
+        let lease = on.lease();
+        let needs = [("t:a", 1), ("t:b", 1), ("t:c", 1), ("t:d", 1)];
+        assert!(on.reserve(&first, lease, needs).await.unwrap().is_allowed());
+        first.define(on.concurrency("t:*", 60, 0)).await.unwrap();
+        on.pass(Duration::from_secs(1)).await;
+        let request = on.to_renew(lease, 1, &[]);
+        let (answer, rounds) = on.ledger.count_rounds(second.renew(&request)).await;
+        assert!(answer.unwrap().is_renewed());
+        // The cluster's time, the lease, an attempt, the accounts before and after they are locked, their closing
+        // transfers, and another attempt.
+        assert_eq!(rounds, 7);
+    });
+}
+
 /// TB-13, TB-18: whatever a lease has of 32 limits, it is renewed and ended by chains that every cluster takes.
 #[test]
 fn tb_13_a_lease_of_many_parts_fits_into_the_smallest_request() {

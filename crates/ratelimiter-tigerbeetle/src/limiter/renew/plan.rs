@@ -116,11 +116,20 @@ pub(super) struct RenewChain {
     events: Vec<(EventRole, Transfer)>,
 }
 
+/// The account of a step that makes a part and needs no room. It may be closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct StepAccount {
+    pub(super) id: AccountId,
+    has_key: bool,
+}
+
 /// What earlier attempts have found.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// IDs of new parts were refused before.
+    /// IDs of new parts may have been refused before.
     pub(super) is_burned: bool,
+    /// Accounts that were closed by a server that does not know the key.
+    pub(super) closed_without_key: Vec<AccountId>,
     /// The closed accounts.
     closed: Vec<Version>,
 }
@@ -144,7 +153,7 @@ pub(super) enum RenewReply {
     },
     /// Nothing has changed: this account was closed, or its version changed. Read it.
     ReadAccount(AccountId),
-    /// The same, and the ID of its closing transfer cannot be computed. Read that, too.
+    /// Nothing has changed: the ID of this account's closing transfer does not depend on the key. Read that, too.
     ReadClosing(AccountId),
     /// A status that the rules do not allow for.
     Unexpected(TransferStatus),
@@ -307,17 +316,28 @@ fn timeout_of(
 }
 
 impl Findings {
-    /// Records the account that [`RenewReply::ReadAccount`] or [`RenewReply::ReadClosing`] asked for.
-    pub(super) fn record_version(&mut self, version: Version) {
+    /// Whether the ID of the closing transfer in force depends on the key, as far as is known.
+    pub(super) fn is_closed_with_key(&self, account: &StepAccount) -> bool {
+        account.has_key && !self.closed_without_key.contains(&account.id)
+    }
+
+    /// Records all accounts that are closed.
+    pub(super) fn record_closed(&mut self, closed: Vec<Version>) {
         self.is_burned = true;
-        self.closed.retain(|other| other.account() != version.account());
-        if version.is_closed() {
-            self.closed.push(version);
-        }
+        self.closed = closed;
     }
 }
 
 impl RenewPlan<'_> {
+    /// The accounts that may be closed.
+    pub(super) fn step_accounts(&self) -> Vec<StepAccount> {
+        let steps = self.steps.iter().filter(|step| step.growth.is_none());
+        let accounts = steps.filter_map(|step| {
+            Some(StepAccount { id: step.new?.account, has_key: step.key.is_some() })
+        });
+        accounts.collect()
+    }
+
     /// The chain to try. `attempt` replaces burned IDs.
     pub(super) fn chain(
         &self,
@@ -452,7 +472,9 @@ impl RenewChain {
                 RenewReply::Lapsed(part)
             }
             EventRole::New(step) => plan.read_new_part(step, status),
-            EventRole::Account(step) if version_changed(status) => plan.read_account(step),
+            EventRole::Account(step) if version_changed(status) => {
+                RenewReply::ReadAccount(plan.account_of(step))
+            }
             EventRole::Account(step) if no_such_closing(status) => {
                 RenewReply::ReadClosing(plan.account_of(step))
             }
@@ -472,16 +494,11 @@ impl RenewPlan<'_> {
             (TransferStatus::DebitAccountAlreadyClosed, Some(growth)) => {
                 RenewReply::Decreasing { growth }
             }
-            (TransferStatus::DebitAccountAlreadyClosed, None) => self.read_account(step),
+            (TransferStatus::DebitAccountAlreadyClosed, None) => {
+                RenewReply::ReadAccount(self.account_of(step))
+            }
             (status, _) if already_done(status) => RenewReply::ReadLease,
             (status, _) => RenewReply::Unexpected(status),
-        }
-    }
-
-    fn read_account(&self, step: usize) -> RenewReply {
-        match self.steps[step].key {
-            Some(_) => RenewReply::ReadAccount(self.account_of(step)),
-            None => RenewReply::ReadClosing(self.account_of(step)),
         }
     }
 
