@@ -153,12 +153,10 @@ pub async fn tb_07_the_end_of_an_older_decrease_leaves_newer_changes_alone<L: Le
     on: TestContext<L>,
 ) {
     // What is kept of 8 units, and the newer definitions; then the capacity, and whether it is closed.
-    let table: [(&str, u64, &[u64], (u128, bool)); 3] = [
-        ("lower", 0, &[4], (4, false)),
-        ("higher", 0, &[8], (8, false)),
-        ("closed", 4, &[5, 2], (5, true)),
-    ];
-    for (name, kept, newer, expected) in table {
+    let lower = ("lower", 0, &[4][..], (4, false));
+    let higher = ("higher", 0, &[8][..], (8, false));
+    let closed = ("closed", 4, &[5, 2][..], (5, true));
+    for (name, kept, newer, expected) in [lower, higher, closed] {
         let limiter = on.limiter();
         limiter.define(on.concurrency(name, 60, 10)).await.unwrap();
         let returned = on.lease();
