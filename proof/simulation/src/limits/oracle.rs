@@ -11,6 +11,7 @@ mod definitions;
 mod in_force;
 mod instances;
 mod once;
+mod parts;
 mod periods;
 mod renews;
 mod told;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
+use super::parts::Began;
 use super::{
     AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, OperationFacts, Oracle,
     RequirementSet,
@@ -60,7 +61,7 @@ impl Oracle {
         let (mut must, mut may) = (0, 0);
         for variant in &lease.variants {
             if let Some(reserved) = variant.needs.get(&limit).copied() {
-                must += u128::from(self.must_hold(lease, variant, limit, reserved, now));
+                must += u128::from(self.must_hold(lease, variant, limit, now));
                 may += u128::from(self.may_hold(lease, variant, limit, reserved, now));
             }
         }
@@ -74,31 +75,28 @@ impl Oracle {
         lease: &LeaseFacts,
         variant: &RequirementSet,
         limit: usize,
-        reserved: u64,
         now: Timestamp,
     ) -> u64 {
-        let Some(reserved_at) = variant.allowed else {
+        let Some(reserved_at) =
+            variant.allowed.filter(|_| !variant.may_be_lost.contains_key(&limit))
+        else {
             return 0;
         };
-        let is_concurrency = self.limits[limit].setup.is_concurrency();
-        let expires_at = match is_concurrency {
-            true => self.hold_expires_at(lease, limit, reserved_at),
-            false => self.expiry(limit, reserved_at).0,
-        };
-        if expires_at <= now || variant.may_be_lost.contains_key(&limit) {
-            return 0;
-        }
-        let reserved = lease.least_held(limit, reserved);
+        let began = Began { earliest: reserved_at, latest: reserved_at, is_certain: true };
+        let held = self.parts(lease, variant, limit, began, now).least(now);
         // A complete may be carried out from the moment on at which it is sent.
-        if is_concurrency {
-            return if lease.candidates().next().is_some() { 0 } else { reserved };
+        if self.limits[limit].setup.is_concurrency() {
+            return if lease.candidates().next().is_some() { 0 } else { held };
         }
-        let held = lease.candidates().map(|complete| match complete.actuals.get(&limit).copied() {
-            Some(actual) if complete.covered.contains(&limit) => actual,
-            Some(actual) => reserved.min(actual),
-            None => reserved,
+        // What has lapsed covers the first units of the use.
+        let is_whole = now < self.expiry(limit, reserved_at).0;
+        let completed = lease.candidates().map(|complete| match complete.actuals.get(&limit) {
+            Some(_) if !is_whole => 0,
+            Some(actual) if complete.covered.contains(&limit) => *actual,
+            Some(actual) => held.min(*actual),
+            None => held,
         });
-        held.min().unwrap_or(reserved)
+        completed.min().unwrap_or(held)
     }
 
     fn may_hold(

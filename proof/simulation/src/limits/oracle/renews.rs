@@ -20,9 +20,9 @@ pub(crate) type RenewTold = Option<Result<Renewal, RenewError>>;
 #[derive(Clone)]
 pub(super) struct RenewFacts {
     pub(super) operation: Operation,
-    number: u64,
+    pub(super) number: u64,
     pub(super) amounts: BTreeMap<usize, u64>,
-    sent_at: Timestamp,
+    pub(super) sent_at: Timestamp,
     /// When it was last carried out.
     pub(super) touched_at: Option<Timestamp>,
     told: RenewAnswer,
@@ -44,8 +44,16 @@ enum RenewAnswer {
 
 impl RenewFacts {
     /// It may have been carried out, or will.
-    const fn may_count(&self) -> bool {
+    pub(super) const fn may_count(&self) -> bool {
         !matches!(self.told, RenewAnswer::Denied { .. })
+    }
+
+    /// When it was carried out, if somebody was told.
+    pub(super) const fn renewed_at(&self) -> Option<Timestamp> {
+        match self.told {
+            RenewAnswer::Renewed { at, .. } => Some(at),
+            RenewAnswer::None | RenewAnswer::Denied { .. } => None,
+        }
     }
 
     /// Its number was certainly known at this moment.
@@ -67,11 +75,6 @@ impl LeaseFacts {
     fn amounts(&self, limit: usize) -> impl Iterator<Item = u64> {
         let renews = self.renews.iter().filter(|renew| renew.may_count());
         renews.filter_map(move |renew| renew.amounts.get(&limit).copied())
-    }
-
-    /// The least that it holds while nothing has expired.
-    pub(super) fn least_held(&self, limit: usize, reserved: u64) -> u64 {
-        self.amounts(limit).min().map_or(reserved, |amount| amount.min(reserved))
     }
 
     /// The most that it may hold. Where what has lapsed is released late, that and what was asked for since are held together.
@@ -97,12 +100,8 @@ impl Oracle {
         limit: usize,
         reserved_at: Timestamp,
     ) -> Timestamp {
-        let mut renewed: Vec<Timestamp> = Vec::new();
-        for renew in &lease.renews {
-            if let RenewAnswer::Renewed { at, .. } = renew.told {
-                renewed.push(at);
-            }
-        }
+        let mut renewed: Vec<Timestamp> =
+            lease.renews.iter().filter_map(RenewFacts::renewed_at).collect();
         renewed.sort_unstable();
         let mut expires_at = self.expiry(limit, reserved_at).0;
         for at in renewed {
