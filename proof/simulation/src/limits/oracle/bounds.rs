@@ -60,9 +60,9 @@ impl Oracle {
     pub(super) fn share(&self, lease: &LeaseFacts, limit: usize, now: Timestamp) -> Span {
         let (mut must, mut may) = (0, 0);
         for variant in &lease.variants {
-            if let Some(reserved) = variant.needs.get(&limit).copied() {
+            if variant.needs.contains_key(&limit) {
                 must += u128::from(self.must_hold(lease, variant, limit, now));
-                may += u128::from(self.may_hold(lease, variant, limit, reserved, now));
+                may += u128::from(self.may_hold(lease, variant, limit, now));
             }
         }
         // An excess is held or it is debt, not both.
@@ -77,19 +77,17 @@ impl Oracle {
         limit: usize,
         now: Timestamp,
     ) -> u64 {
-        let Some(reserved_at) =
-            variant.allowed.filter(|_| !variant.may_be_lost.contains_key(&limit))
-        else {
+        let began = self.began(lease, variant, now).filter(|began| began.is_certain);
+        let Some(began) = began.filter(|_| !variant.may_be_lost.contains_key(&limit)) else {
             return 0;
         };
-        let began = Began { earliest: reserved_at, latest: reserved_at, is_certain: true };
         let held = self.parts(lease, variant, limit, began, now).least(now);
         // A complete may be carried out from the moment on at which it is sent.
         if self.limits[limit].setup.is_concurrency() {
             return if lease.candidates().next().is_some() { 0 } else { held };
         }
         // What has lapsed covers the first units of the use.
-        let is_whole = now < self.expiry(limit, reserved_at).0;
+        let is_whole = now < self.expiry(limit, began.earliest).0;
         let completed = lease.candidates().map(|complete| match complete.actuals.get(&limit) {
             Some(_) if !is_whole => 0,
             Some(actual) if complete.covered.contains(&limit) => *actual,
@@ -104,39 +102,46 @@ impl Oracle {
         lease: &LeaseFacts,
         variant: &RequirementSet,
         limit: usize,
-        reserved: u64,
         now: Timestamp,
     ) -> u64 {
-        if variant.denied {
+        let Some(began) = self.began(lease, variant, now).filter(|_| !variant.denied) else {
+            return 0;
+        };
+        let begun_at = lease.may_have_begun_at(began.latest);
+        if !self.is_being_renewed(lease) && self.ends_at(lease, limit, begun_at) < now {
             return 0;
         }
-        let is_concurrency = self.limits[limit].setup.is_concurrency();
-        let reserved = lease.most_held(limit, reserved, self.allowed_lag);
-        let is_being_renewed = self.is_being_renewed(lease);
-        let is_over = |began_at| {
-            let began_at = lease.may_have_begun_at(began_at);
-            !is_being_renewed && self.ends_at(lease, limit, began_at) < now
-        };
-        let Some(reserved_at) = variant.allowed else {
-            let comes = variant
-                .operations
-                .iter()
-                .any(|operation| self.is_worked_on(*operation) || self.may_wait_on(*operation));
-            let is_there = variant.touched_at.is_some_and(|touched_at| !is_over(touched_at));
-            return if comes || is_there { lease.most(limit, reserved) } else { 0 };
-        };
-        if is_over(reserved_at) {
-            return 0;
+        let held = self.most_held(lease, variant, limit, began, now);
+        if !began.is_certain {
+            return lease.most(limit, held);
         }
         // What has expired is not completed any more: the ledger releases it in its own time.
-        let (expires_at, _) = self.expiry(limit, reserved_at);
+        let is_concurrency = self.limits[limit].setup.is_concurrency();
+        let (expires_at, _) = self.expiry(limit, began.earliest);
         let is_settled = !lease.is_muddled()
             && lease.completes.iter().any(|complete| complete.settles_before(expires_at));
         match (is_settled, is_concurrency) {
             (true, true) => 0,
-            (false, true) => reserved,
-            (true, false) => lease.most_reconciled(limit, reserved),
-            (false, false) => lease.most(limit, reserved),
+            (false, true) => held,
+            (true, false) => lease.most_reconciled(limit, held),
+            (false, false) => lease.most(limit, held),
+        }
+    }
+
+    /// The most that a lease may hold while it is not completed. A ledger releases late what has lapsed, and what a renew replaces lasts
+    /// for whole seconds, so that all that was ever asked for may be held together there.
+    fn most_held(
+        &self,
+        lease: &LeaseFacts,
+        variant: &RequirementSet,
+        limit: usize,
+        began: Began,
+        now: Timestamp,
+    ) -> u64 {
+        let AllowedLag { expiry_lag, reconciled, .. } = self.allowed_lag;
+        match reconciled.is_zero() && expiry_lag.is_zero() {
+            true => self.parts(lease, variant, limit, began, now).most(now),
+            false => variant.needs[&limit] + lease.amounts(limit).sum::<u64>(),
         }
     }
 

@@ -76,6 +76,11 @@ impl Parts<'_> {
         if renew.is_certain { after } else { after.min(held) }
     }
 
+    /// The most that is held at a moment at which nothing is completed.
+    pub(super) fn most(&self, at: Timestamp) -> u64 {
+        self.most_after(self.renews.len(), at)
+    }
+
     fn most_after(&self, count: usize, at: Timestamp) -> u64 {
         let Some((renew, before)) = self.renews[..count].split_last() else {
             let is_live = at <= self.expiry(self.began.latest).1;
@@ -105,6 +110,23 @@ impl Parts<'_> {
 }
 
 impl Oracle {
+    /// When a lease was admitted for these requirements; `None` if it cannot have been.
+    pub(super) fn began(
+        &self,
+        lease: &LeaseFacts,
+        variant: &RequirementSet,
+        now: Timestamp,
+    ) -> Option<Began> {
+        if let Some(at) = variant.allowed {
+            return Some(Began { earliest: at, latest: at, is_certain: true });
+        }
+        let mut operations = variant.operations.iter();
+        let comes = operations
+            .any(|operation| self.is_worked_on(*operation) || self.may_wait_on(*operation));
+        let latest = if comes { now } else { variant.touched_at? };
+        Some(Began { earliest: variant.first_sent_at, latest, is_certain: false })
+    }
+
     pub(super) fn parts<'a>(
         &'a self,
         lease: &LeaseFacts,

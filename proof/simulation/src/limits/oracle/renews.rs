@@ -1,14 +1,13 @@
 //! `REN-01` to `REN-03`: what a renew may have changed, and its answers.
 //!
-//! Of a lease that is renewed, at least the smallest amount that was asked for is held until its reservation would have expired, and
-//! at most the largest until the last renew that may have been carried out would have.
+//! [`parts`](super::parts) has what a lease holds by them.
 
 use std::collections::BTreeMap;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{RenewError, Renewal};
 
-use super::{AllowedLag, LeaseFacts, Oracle, RequirementSet};
+use super::{LeaseFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
 use crate::limits::plan;
 use crate::outcome::{Invariant, Violation};
@@ -72,17 +71,10 @@ impl LeaseFacts {
         self.renews.iter().any(RenewFacts::may_count)
     }
 
-    fn amounts(&self, limit: usize) -> impl Iterator<Item = u64> {
+    /// What may have been asked for of a limit.
+    pub(super) fn amounts(&self, limit: usize) -> impl Iterator<Item = u64> {
         let renews = self.renews.iter().filter(|renew| renew.may_count());
         renews.filter_map(move |renew| renew.amounts.get(&limit).copied())
-    }
-
-    /// The most that it may hold. Where what has lapsed is released late, that and what was asked for since are held together.
-    pub(super) fn most_held(&self, limit: usize, reserved: u64, lag: AllowedLag) -> u64 {
-        if !lag.reconciled.is_zero() || !lag.expiry_lag.is_zero() {
-            return reserved + self.amounts(limit).sum::<u64>();
-        }
-        self.amounts(limit).max().map_or(reserved, |amount| amount.max(reserved))
     }
 
     /// When something of it may have begun, at the latest: at first, or with a renew.
