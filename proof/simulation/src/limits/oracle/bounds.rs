@@ -117,7 +117,10 @@ impl Oracle {
         }
         // What has expired is not completed any more: the ledger releases it in its own time.
         let is_concurrency = self.limits[limit].setup.is_concurrency();
-        let (expires_at, _) = self.expiry(limit, began.earliest);
+        let expires_at = match is_concurrency {
+            true => self.hold_expires_at(lease, limit, began.earliest),
+            false => self.expiry(limit, began.earliest).0,
+        };
         let is_settled = !lease.is_muddled()
             && lease.completes.iter().any(|complete| complete.settles_before(expires_at));
         match (is_settled, is_concurrency) {
