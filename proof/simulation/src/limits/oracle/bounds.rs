@@ -66,7 +66,8 @@ impl Oracle {
             }
         }
         // An excess is held or it is debt, not both.
-        let debt_max = u128::from(if self.is_debt(limit) { lease.excess(limit) } else { 0 });
+        let excess = if self.is_debt(limit) { self.excess(lease, limit, now) } else { 0 };
+        let debt_max = u128::from(excess);
         Span { must, may, debt_max, accounted: may.max(debt_max) }
     }
 
@@ -146,6 +147,20 @@ impl Oracle {
             true => self.parts(lease, variant, limit, began, now).most(now),
             false => variant.needs[&limit] + lease.amounts(limit).sum::<u64>(),
         }
+    }
+
+    /// The most that a complete of a lease may have used above all that was reserved.
+    fn excess(&self, lease: &LeaseFacts, limit: usize, now: Timestamp) -> u64 {
+        let actuals = lease.candidates().filter_map(|complete| complete.actuals.get(&limit));
+        let Some(actual) = actuals.max() else {
+            return 0;
+        };
+        let variants = lease.variants.iter().filter(|variant| variant.needs.contains_key(&limit));
+        let reserved = variants.map(|variant| match self.began(lease, variant, now) {
+            Some(began) => self.parts(lease, variant, limit, began, now).least_reserved(),
+            None => variant.needs[&limit],
+        });
+        reserved.min().map_or(0, |reserved| actual.saturating_sub(reserved))
     }
 
     /// When what a lease has of a limit has returned at the latest. A reconciled reservation begins anew, for the time
@@ -228,18 +243,6 @@ impl LeaseFacts {
             complete.told != Answer::Refused && (is_muddled || !complete.is_ruled_out)
         };
         self.completes.iter().filter(may_count)
-    }
-
-    /// The most that any of its completes has used above what was reserved.
-    fn excess(&self, limit: usize) -> u64 {
-        let reserved = self.variants.iter().filter_map(|variant| variant.needs.get(&limit)).min();
-        // A renew may have given back what was reserved, and what it added may have expired.
-        let reserved = reserved.map(|reserved| if self.may_be_renewed() { 0 } else { *reserved });
-        let actuals = self.candidates().filter_map(|complete| complete.actuals.get(&limit));
-        match (reserved, actuals.max()) {
-            (Some(reserved), Some(actual)) => actual.saturating_sub(reserved),
-            (None, _) | (_, None) => 0,
-        }
     }
 
     /// The most that it may hold before anybody knows that it was completed.

@@ -104,6 +104,20 @@ impl Parts<'_> {
         if renew.is_certain { after } else { after.max(held) }
     }
 
+    /// The least that was reserved and not given back, lapsed or not, when the lease was completed.
+    pub(super) fn least_reserved(&self) -> u64 {
+        let mut reserved = self.reserved;
+        for (count, renew) in self.renews.iter().enumerate() {
+            let Some(amount) = renew.amount else {
+                continue;
+            };
+            let lapsed = reserved.saturating_sub(self.most_after(count, renew.seen_from));
+            let after = amount + lapsed;
+            reserved = if renew.is_certain { after } else { after.min(reserved) };
+        }
+        reserved
+    }
+
     fn expiry(&self, began_at: Timestamp) -> (Timestamp, Timestamp) {
         self.oracle.expiry(self.limit, began_at)
     }
