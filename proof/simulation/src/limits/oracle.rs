@@ -126,7 +126,7 @@ struct RequirementSet {
 struct CompleteFacts {
     operation: Operation,
     actuals: BTreeMap<usize, u64>,
-    /// It was sent when the lease was known to be allowed.
+    /// It was sent when somebody knew that the lease is allowed.
     after_allow: bool,
     sent_at: Timestamp,
     /// When the ledger was last told something for it.
@@ -290,7 +290,7 @@ impl Oracle {
         let limits: BTreeSet<usize> = actuals.keys().copied().collect();
         self.note_operation(operation, lease, now, limits.clone(), false);
         let facts = self.leases.entry(lease).or_default();
-        let after_allow = facts.variants.iter().any(|variant| variant.allowed.is_some());
+        let after_allow = facts.is_known_to_be_allowed();
         let is_ruled_out = facts.is_completed();
         facts.completes.push(CompleteFacts {
             operation,

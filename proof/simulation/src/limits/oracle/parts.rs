@@ -134,6 +134,11 @@ impl Oracle {
         if let Some(at) = variant.allowed {
             return Some(Began { earliest: at, latest: at, is_certain: true });
         }
+        // What was renewed was admitted before.
+        let renewed_at = lease.renews.iter().filter_map(RenewFacts::renewed_at).min();
+        if let Some(latest) = renewed_at.filter(|_| lease.variants.len() == 1) {
+            return Some(Began { earliest: variant.first_sent_at, latest, is_certain: true });
+        }
         let mut operations = variant.operations.iter();
         let comes = operations
             .any(|operation| self.is_worked_on(*operation) || self.may_wait_on(*operation));

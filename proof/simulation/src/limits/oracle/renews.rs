@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{RenewError, Renewal};
 
+use super::parts::Began;
 use super::{LeaseFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
 use crate::limits::plan;
@@ -71,6 +72,12 @@ impl LeaseFacts {
         self.renews.iter().any(RenewFacts::may_count)
     }
 
+    /// Somebody was told that it is allowed, or renewed.
+    pub(super) fn is_known_to_be_allowed(&self) -> bool {
+        self.variants.iter().any(|variant| variant.allowed.is_some())
+            || self.renews.iter().any(|renew| renew.renewed_at().is_some())
+    }
+
     /// What may have been asked for of a limit.
     pub(super) fn amounts(&self, limit: usize) -> impl Iterator<Item = u64> {
         let renews = self.renews.iter().filter(|renew| renew.may_count());
@@ -102,6 +109,23 @@ impl Oracle {
             }
         }
         expires_at
+    }
+
+    /// REN-02: the last hold of a lease that is not completed has not lapsed; without holds, its last reservation.
+    fn is_renewable(
+        &self,
+        lease: &LeaseFacts,
+        variant: &RequirementSet,
+        began: Began,
+        now: Timestamp,
+    ) -> bool {
+        let is_hold = |limit: &&usize| self.limits[**limit].setup.is_concurrency();
+        let hold_lasts = |limit: &usize| self.hold_expires_at(lease, *limit, began.earliest) > now;
+        let lasts = |limit: &usize| self.expiry(*limit, began.earliest).0 > now;
+        match variant.needs.keys().any(|limit| is_hold(&limit)) {
+            true => variant.needs.keys().filter(is_hold).any(hold_lasts),
+            false => variant.needs.keys().any(lasts),
+        }
     }
 
     /// Something works for a renew of the lease that may change something.
@@ -175,6 +199,9 @@ impl Oracle {
             let detail = format!("renew {number} of L{lease} is done, and {what}");
             Err(Violation { invariant, detail })
         };
+        if matches!(&facts.variants[..], [variant] if variant.denied) {
+            return violation(Invariant::DeniedStaysDenied, "its lease was denied");
+        }
         for renew in &facts.renews {
             match renew.told {
                 _ if renew.number > number && renew.is_answered_by(sent_at) => {
@@ -246,13 +273,13 @@ impl Oracle {
         let facts = &self.leases[&lease];
         let RenewFacts { number, sent_at, .. } = facts.renews[at];
         let is_certainly_open = |variant: &RequirementSet| {
-            let is_live =
-                |limit: &usize| variant.allowed.is_some_and(|at| self.expiry(*limit, at).0 > now);
+            let began = self.began(facts, variant, now).filter(|began| began.is_certain);
             facts.completes.is_empty()
                 && !facts.is_muddled()
                 && variant.may_be_lost.is_empty()
-                && variant.allowed.is_some_and(|reserved_at| reserved_at <= sent_at)
-                && variant.needs.keys().all(is_live)
+                && began.is_some_and(|began| {
+                    began.latest <= sent_at && self.is_renewable(facts, variant, began, now)
+                })
         };
         let has_reason = match error {
             RenewError::LeaseEnded => !facts.variants.iter().any(is_certainly_open),
