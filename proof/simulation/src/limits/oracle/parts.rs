@@ -50,6 +50,12 @@ impl Parts<'_> {
         self
     }
 
+    /// As they were when a renew was decided on that was carried out, or denied.
+    pub(super) fn before_number(mut self, number: u64) -> Self {
+        self.renews.retain(|renew| renew.number < number);
+        self
+    }
+
     /// The least that is held at a moment at which nothing is completed.
     pub(super) fn least(&self, at: Timestamp) -> u64 {
         if self.may_be_lost { 0 } else { self.least_after(self.renews.len(), at) }

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{RenewError, Renewal};
+use ratelimiter::{Denial, DenialReason, LimitKey, RenewError, Renewal};
 
+use super::bounds::Span;
 use super::parts::Began;
-use super::{LeaseFacts, Oracle, RequirementSet};
+use super::{LeaseFacts, OperationFacts, Oracle, Possible, Reading, RequirementSet};
 use crate::executor::Operation;
 use crate::limits::plan;
 use crate::outcome::{Invariant, Violation};
@@ -144,7 +145,7 @@ impl Oracle {
     ) {
         let amounts: BTreeMap<usize, u64> = amounts.iter().copied().collect();
         let limits = amounts.keys().copied().collect();
-        self.note_operation(operation, lease, now, limits, false);
+        self.note_operation(operation, lease, now, limits);
         let (touched_at, told) = (None, RenewAnswer::None);
         let renew = RenewFacts { operation, number, amounts, sent_at: now, touched_at, told };
         self.leases.entry(lease).or_default().renews.push(renew);
@@ -174,8 +175,8 @@ impl Oracle {
                 self.check_renewed(lease, at, *renewed_at)?;
                 RenewAnswer::Renewed { at: *renewed_at, told_at: now }
             }
-            Some(Ok(Renewal::Denied(_))) => {
-                self.check_renew_denied(lease, at)?;
+            Some(Ok(Renewal::Denied(denial))) => {
+                self.check_renew_denied(lease, at, denial, now)?;
                 RenewAnswer::Denied { told_at: now }
             }
             Some(Err(error)) => return self.check_renew_error(lease, at, error, now),
@@ -252,15 +253,100 @@ impl Oracle {
         Err(Violation { invariant: Invariant::EndedStaysEnded, detail })
     }
 
-    fn check_renew_denied(&self, lease: usize, at: usize) -> Result<(), Violation> {
-        let renews = &self.leases[&lease].renews;
-        let number = renews[at].number;
-        let is_done = |told| matches!(told, RenewAnswer::Renewed { .. });
-        if renews.iter().any(|renew| renew.number == number && is_done(renew.told)) {
+    fn check_renew_denied(
+        &self,
+        lease: usize,
+        at: usize,
+        denial: &Denial,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let facts = &self.leases[&lease];
+        let RenewFacts { operation, number, .. } = facts.renews[at];
+        let mut same = facts.renews.iter().filter(|renew| renew.number == number);
+        if same.clone().any(|renew| renew.renewed_at().is_some()) {
             let detail = format!("renew {number} of L{lease} is denied now");
             return Err(Violation { invariant: Invariant::SameLeaseSameAnswer, detail });
         }
-        Ok(())
+        let violation =
+            |detail| Err(Violation { invariant: Invariant::AnswersHaveReasons, detail });
+        let may_grow = |limit: &usize| self.may_grow(facts, at, *limit, now);
+        if !facts.renews[at].amounts.keys().any(may_grow) {
+            return violation(format!(
+                "renew {number} of L{lease} is denied, and asks for no more"
+            ));
+        }
+        // An earlier denial of the number is repeated.
+        if same.nth(1).is_some() {
+            return Ok(());
+        }
+        let OperationFacts { roomy, met, .. } = &self.operations[&operation];
+        let grows_at = |key: &LimitKey| {
+            let limit = plan::number(key);
+            may_grow(&limit) && met.get(&limit).is_some_and(Possible::may_enforce)
+        };
+        let has_reason = match &denial.reason {
+            DenialReason::NoRoom { keys } => {
+                let is_full = |key: &LimitKey| grows_at(key) && !roomy.contains(&plan::number(key));
+                keys.iter().all(is_full)
+            }
+            DenialReason::Paused { key } => {
+                grows_at(key) && self.limits[plan::number(key)].asked_for_zero
+            }
+            DenialReason::Decreasing { key } => grows_at(key),
+            DenialReason::TooManyInstances { template } => {
+                let needed = facts.renews[at].amounts.keys().filter(|limit| may_grow(limit));
+                self.is_bound_reached(operation, template, needed)
+            }
+            DenialReason::TooManyWaiters { .. } => false,
+        };
+        match has_reason {
+            true => Ok(()),
+            false => violation(format!("renew {number} of L{lease} is denied: {denial:?}")),
+        }
+    }
+
+    /// A renew of an open lease may ask for more of a limit than the lease had.
+    fn may_grow(&self, lease: &LeaseFacts, at: usize, limit: usize, now: Timestamp) -> bool {
+        let RenewFacts { number, amounts, .. } = &lease.renews[at];
+        let Some(amount) = amounts.get(&limit) else {
+            return false;
+        };
+        let [variant] = &lease.variants[..] else {
+            return true;
+        };
+        let began = self.began(lease, variant, now).filter(|_| variant.needs.contains_key(&limit));
+        began.is_none_or(|began| {
+            let parts = self.parts(lease, variant, limit, began, now).before_number(*number);
+            *amount > parts.least(now)
+        })
+    }
+
+    /// Keeps up which renews certainly had room for all that they ask for.
+    pub(super) fn note_room_of_renews(
+        &mut self,
+        now: Timestamp,
+        readings: &[Reading],
+        spans: &[Span],
+    ) {
+        let mut full = Vec::new();
+        for lease in self.leases.values() {
+            for renew in &lease.renews {
+                let facts = &self.operations[&renew.operation];
+                for limit in facts.roomy.iter().filter(|_| facts.is_open) {
+                    let own = self.share(lease, *limit, now).may;
+                    let others = spans[*limit].may - own;
+                    let Reading { capacity, is_closed, .. } = readings[*limit];
+                    let needed = others + own.max(renew.amounts[limit].into());
+                    if is_closed || needed > capacity {
+                        full.push((renew.operation, *limit));
+                    }
+                }
+            }
+        }
+        for (operation, limit) in full {
+            let facts = self.operations.get_mut(&operation).expect("it was sent");
+            facts.roomy.remove(&limit);
+        }
     }
 
     fn check_renew_error(
@@ -271,7 +357,8 @@ impl Oracle {
         now: Timestamp,
     ) -> Result<(), Violation> {
         let facts = &self.leases[&lease];
-        let RenewFacts { number, sent_at, .. } = facts.renews[at];
+        let RenewFacts { operation, number, ref amounts, sent_at, .. } = facts.renews[at];
+        let met = &self.operations[&operation].met;
         let is_certainly_open = |variant: &RequirementSet| {
             let began = self.began(facts, variant, now).filter(|began| began.is_certain);
             facts.completes.is_empty()
@@ -289,7 +376,17 @@ impl Oracle {
                 .variants
                 .iter()
                 .any(|variant| variant.needs.keys().all(|limit| plan::key(*limit) != *key)),
-            RenewError::UnknownKey { .. } | RenewError::AmountExceedsCapacity { .. } => true,
+            RenewError::UnknownKey { key } => {
+                let limit = plan::number(key);
+                self.may_grow(facts, at, limit, now) && met[&limit].may_be_missing()
+            }
+            RenewError::AmountExceedsCapacity { key } => {
+                let limit = plan::number(key);
+                let capacity_min = self.limits[limit].asked.range(1..).next();
+                self.may_grow(facts, at, limit, now)
+                    && amounts.get(&limit) > capacity_min
+                    && met[&limit].may_enforce()
+            }
             RenewError::InvalidRequest { .. } | RenewError::Unsupported => false,
             RenewError::Unanswered(_) | RenewError::Refused(_) => true,
         };
