@@ -83,7 +83,7 @@ impl Oracle {
                 let before = variant.allowed.filter(|reserved_at| *reserved_at < moment);
                 if let Some(at) = before.filter(|_| variant.needs.contains_key(&limit)) {
                     let began = Began { earliest: at, latest: at, is_certain: true };
-                    let then = self.parts(lease, variant, limit, began, now).as_of(moment);
+                    let then = self.parts(lease, variant, limit, began, now).before_moment(moment);
                     let must = self.must_hold(lease, variant, limit, now);
                     held += u128::from(must.min(then.least(moment)));
                 }

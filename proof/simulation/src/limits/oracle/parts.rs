@@ -45,7 +45,7 @@ struct Renewed {
 
 impl Parts<'_> {
     /// As they were at a moment.
-    pub(super) fn as_of(mut self, moment: Timestamp) -> Self {
+    pub(super) fn before_moment(mut self, moment: Timestamp) -> Self {
         self.renews.retain(|renew| renew.earliest < moment);
         self
     }
