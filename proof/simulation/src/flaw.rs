@@ -92,6 +92,8 @@ flaws! {
         "a hold that was released is taken for one that has expired",
     RecordsNoRenews in TigerBeetle within 200 breaks CountedOnce | SameLeaseSameAnswer | EndedStaysEnded | HeldAsPromised:
         "the records of renews do not exclude each other",
+    CountsNoGrowthOnLedger in TigerBeetle within 50 breaks HeldAsPromised:
+        "what a renew adds is answered and not counted",
     DenialLeavesHold in TigerBeetle within 20 breaks CountedOnce | AnswersHaveReasons:
         "a denial leaves a hold behind",
     NewLeaseAfterSilence in TigerBeetle within 50 breaks CountedOnce | SameLeaseSameAnswer | DeniedStaysDenied:
@@ -150,8 +152,22 @@ flaws! {
         "an instance is denied before the bound is reached",
     RenewsTwice in Memory within 50 breaks CountedOnce | NeverAboveCapacity:
         "a renew that is repeated counts twice",
-    ForgetsRenews in Memory within 100 breaks HeldAsPromised | EndedStaysEnded | AnswersHaveReasons | SameLeaseSameAnswer:
+    ForgetsRenews in Memory within 100 breaks HeldAsPromised | NeverAboveCapacity | EndedStaysEnded | AnswersHaveReasons | SameLeaseSameAnswer:
         "a renew is answered and not carried out",
+    CountsNoGrowth in Memory within 50 breaks HeldAsPromised:
+        "what a renew adds is answered and not counted",
+    DeniesShrinking in Memory within 50 breaks AnswersHaveReasons:
+        "a renew that gives back units is denied",
+    DeniesGrowing in Memory within 50 breaks AnswersHaveReasons:
+        "a renew that asks for more is denied, whatever room there is",
+    RestartsWindows in Memory within 100 breaks CountedOnce:
+        "a renew begins the windows of a lease again",
+    KeepsRenewedHolds in Memory within 300 breaks CountedOnce:
+        "a complete leaves a hold that was renewed to its timeout",
+    ForgetsLapsed in Memory within 300 breaks DebtAsUsed:
+        "what has lapsed of a renewed lease does not cover its use",
+    RenewsUnknownLeases in Memory within 50 breaks HeldAsPromised | NeverAboveCapacity | DeniedStaysDenied:
+        "a renew of a lease that was never admitted is answered as done",
     RenewsWakeNobody in Memory within 200 breaks WokenAtOnce:
         "a renew that gives back units wakes nobody who waits",
     AdmitsTheGone in Memory within 50 breaks CountedOnce:

@@ -20,6 +20,7 @@ const RERESERVATION: u16 = 2;
 const DEBT: u16 = 3;
 const CAPACITY: u16 = 4;
 const MARKER: u16 = 6;
+const RENEWAL: u16 = 11;
 const RENEW_RECORD: u16 = 12;
 
 /// A ledger with a bug around it, or none.
@@ -77,6 +78,11 @@ impl<L: Ledger> FlawedLedger<L> {
             match flaw {
                 Flaw::RecordsNoRenews if code(&event) == Some(RENEW_RECORD) => {
                     event.transfer.id = self.new_id(event.transfer.id);
+                }
+                Flaw::CountsNoGrowthOnLedger
+                    if code(&event) == Some(RENEWAL) && !is_void(&item.events()[at - 1]) =>
+                {
+                    set_amount(&mut event.transfer, 0);
                 }
                 Flaw::IgnoresMarkers if at == 0 && is_complete(item) => event.linked = false,
                 Flaw::SkipsOneLimit if is_reserve && is_last && count > 1 => return None,
@@ -156,6 +162,12 @@ fn is_void(event: &Event) -> bool {
 fn set_timeout(transfer: &mut Transfer, seconds: Option<NonZeroU32>) {
     if let Action::Pending { timeout_seconds, .. } = &mut transfer.action {
         *timeout_seconds = seconds;
+    }
+}
+
+fn set_amount(transfer: &mut Transfer, amount: u128) {
+    if let Action::Pending { movement, .. } = &mut transfer.action {
+        movement.amount = amount;
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a bug is about one thing alone")]
 
+mod renews;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use ratelimiter::{
 use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
 
+use self::renews::RenewNotes;
 use super::plan::InstanceBounds;
 use crate::flaw::Flaw;
 
@@ -35,6 +38,7 @@ pub(super) struct FlawedMemory {
 struct Notes {
     reserved: Vec<CalendarReservation>,
     made_up: u128,
+    renews: RenewNotes,
 }
 
 /// What a lease has reserved of a calendar limit.
@@ -317,6 +321,9 @@ impl HostedBackend for FlawedMemory {
         {
             return Ok(TurnAnswer::last(denied));
         }
+        if self.notes().renews.ended.contains(&request.lease) {
+            return Err(ReserveError::LeaseEnded);
+        }
         let turn = match self.flaw {
             Some(Flaw::OvertakesWaiters) => Turn { behind: None, ..turn },
             _ => turn,
@@ -325,6 +332,7 @@ impl HostedBackend for FlawedMemory {
         let decision = self.flawed_decision(request, answer.decision);
         if self.flaw.is_some() && decision.is_allowed() {
             self.note_reserved(request);
+            self.notes().renews.admit(request);
         }
         Ok(TurnAnswer { decision, ..answer })
     }
@@ -337,7 +345,7 @@ impl HostedBackend for FlawedMemory {
         if self.flaw == Some(Flaw::ReturnsToNextPeriod) {
             self.return_to_next_period(request);
         }
-        let freed = self.inner.complete_freeing(request)?;
+        let freed = self.flawed_complete(request)?;
         Ok(if self.flaw == Some(Flaw::LosesWakeUps) { Vec::new() } else { freed })
     }
 
@@ -346,14 +354,7 @@ impl HostedBackend for FlawedMemory {
         request: &RenewRequest,
     ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
         self.before_request();
-        if self.flaw == Some(Flaw::ForgetsRenews) {
-            let (renewed_at, lapses_at) = (self.inner.now(), self.inner.now());
-            let renewal = Renewal::Renewed { renewed_at, lapses_at, shadow_denied: Vec::new() };
-            return Ok((renewal, Vec::new()));
-        }
-        let (renewal, freed) = self.inner.renew_freeing(request)?;
-        let is_lost = self.flaw == Some(Flaw::RenewsWakeNobody);
-        Ok((renewal, if is_lost { Vec::new() } else { freed }))
+        self.flawed_renew(request)
     }
 
     async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {

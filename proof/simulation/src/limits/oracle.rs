@@ -11,6 +11,7 @@ mod definitions;
 mod in_force;
 mod instances;
 mod once;
+mod parts;
 mod periods;
 mod renews;
 mod told;
@@ -125,7 +126,7 @@ struct RequirementSet {
 struct CompleteFacts {
     operation: Operation,
     actuals: BTreeMap<usize, u64>,
-    /// It was sent when the lease was known to be allowed.
+    /// It was sent when somebody knew that the lease is allowed.
     after_allow: bool,
     sent_at: Timestamp,
     /// When the ledger was last told something for it.
@@ -260,7 +261,7 @@ impl Oracle {
     ) {
         let needs: BTreeMap<usize, u64> = needs.iter().copied().collect();
         let limits = needs.keys().copied().collect();
-        self.note_operation(operation, lease, now, limits, true);
+        self.note_operation(operation, lease, now, limits);
         self.operations.get_mut(&operation).expect("it was noted").wait = wait;
         let facts = self.leases.entry(lease).or_default();
         if let Some(variant) = facts.variants.iter_mut().find(|variant| variant.needs == needs) {
@@ -287,9 +288,9 @@ impl Oracle {
     ) {
         let actuals: BTreeMap<usize, u64> = actuals.iter().copied().collect();
         let limits: BTreeSet<usize> = actuals.keys().copied().collect();
-        self.note_operation(operation, lease, now, limits.clone(), false);
+        self.note_operation(operation, lease, now, limits.clone());
         let facts = self.leases.entry(lease).or_default();
-        let after_allow = facts.variants.iter().any(|variant| variant.allowed.is_some());
+        let after_allow = facts.is_known_to_be_allowed();
         let is_ruled_out = facts.is_completed();
         facts.completes.push(CompleteFacts {
             operation,
@@ -312,7 +313,6 @@ impl Oracle {
         lease: usize,
         sent_at: Timestamp,
         limits: BTreeSet<usize>,
-        is_reserve: bool,
     ) {
         let met = |limit: &usize| (*limit, self.limits[*limit].possible.clone());
         let facts = OperationFacts {
@@ -327,7 +327,7 @@ impl Oracle {
             is_behind: false,
             has_left: false,
             is_denied_for_now: false,
-            roomy: if is_reserve { limits } else { BTreeSet::new() },
+            roomy: limits,
             is_open: true,
         };
         self.operations.insert(operation, facts);
@@ -454,18 +454,20 @@ impl Oracle {
 
     /// Keeps up who certainly had room, and who certainly had none.
     fn note_room(&mut self, now: Timestamp, readings: &[Reading], spans: &[Span]) {
+        self.note_room_of_renews(now, readings, spans);
         let instances = self.instances.counts(now, readings);
-        for facts in self.operations.values_mut().filter(|facts| facts.is_open) {
+        for (operation, facts) in self.operations.iter_mut().filter(|(_, facts)| facts.is_open) {
             let Some(lease) = self.leases.get(&facts.lease) else {
                 continue;
             };
             facts.instances.add(instances);
             // It may be in the sum already; then it is counted twice here, and has even less room.
+            let is_renew = lease.renews.iter().any(|renew| renew.operation == *operation);
             facts.roomy.retain(|limit| {
                 let own = lease.variants.iter().filter_map(|variant| variant.needs.get(limit));
                 let own = u128::from(own.max().copied().unwrap_or(0));
                 let Reading { capacity, is_closed, .. } = readings[*limit];
-                !is_closed && spans[*limit].may + own <= capacity
+                is_renew || !is_closed && spans[*limit].may + own <= capacity
             });
             for (limit, may_max) in &mut facts.may_max {
                 *may_max = spans[*limit].may.max(*may_max);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{Denial, DenialReason, LimitKey};
 
+use super::parts::Began;
 use super::{LeaseFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
 use crate::limits::plan::{self, SetupKind, key};
@@ -79,10 +80,12 @@ impl Oracle {
         let mut held = 0;
         for (_, lease) in self.leases.iter().filter(|(number, _)| **number != except) {
             for variant in &lease.variants {
-                let is_before = variant.allowed.is_some_and(|reserved_at| reserved_at < moment);
-                if let Some(reserved) = variant.needs.get(&limit).filter(|_| is_before) {
-                    let must = self.must_hold(lease, variant, limit, *reserved, now);
-                    held += u128::from(must.min(*reserved));
+                let before = variant.allowed.filter(|reserved_at| *reserved_at < moment);
+                if let Some(at) = before.filter(|_| variant.needs.contains_key(&limit)) {
+                    let began = Began { earliest: at, latest: at, is_certain: true };
+                    let then = self.parts(lease, variant, limit, began, now).before_moment(moment);
+                    let must = self.must_hold(lease, variant, limit, now);
+                    held += u128::from(must.min(then.least(moment)));
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
+use super::parts::Began;
 use super::{
     AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, OperationFacts, Oracle,
     RequirementSet,
@@ -59,13 +60,14 @@ impl Oracle {
     pub(super) fn share(&self, lease: &LeaseFacts, limit: usize, now: Timestamp) -> Span {
         let (mut must, mut may) = (0, 0);
         for variant in &lease.variants {
-            if let Some(reserved) = variant.needs.get(&limit).copied() {
-                must += u128::from(self.must_hold(lease, variant, limit, reserved, now));
-                may += u128::from(self.may_hold(lease, variant, limit, reserved, now));
+            if variant.needs.contains_key(&limit) {
+                must += u128::from(self.must_hold(lease, variant, limit, now));
+                may += u128::from(self.may_hold(lease, variant, limit, now));
             }
         }
         // An excess is held or it is debt, not both.
-        let debt_max = u128::from(if self.is_debt(limit) { lease.excess(limit) } else { 0 });
+        let excess = if self.is_debt(limit) { self.excess(lease, limit, now) } else { 0 };
+        let debt_max = u128::from(excess);
         Span { must, may, debt_max, accounted: may.max(debt_max) }
     }
 
@@ -74,31 +76,26 @@ impl Oracle {
         lease: &LeaseFacts,
         variant: &RequirementSet,
         limit: usize,
-        reserved: u64,
         now: Timestamp,
     ) -> u64 {
-        let Some(reserved_at) = variant.allowed else {
+        let began = self.began(lease, variant, now).filter(|began| began.is_certain);
+        let Some(began) = began.filter(|_| !variant.may_be_lost.contains_key(&limit)) else {
             return 0;
         };
-        let is_concurrency = self.limits[limit].setup.is_concurrency();
-        let expires_at = match is_concurrency {
-            true => self.hold_expires_at(lease, limit, reserved_at),
-            false => self.expiry(limit, reserved_at).0,
-        };
-        if expires_at <= now || variant.may_be_lost.contains_key(&limit) {
-            return 0;
-        }
-        let reserved = lease.least_held(limit, reserved);
+        let held = self.parts(lease, variant, limit, began, now).least(now);
         // A complete may be carried out from the moment on at which it is sent.
-        if is_concurrency {
-            return if lease.candidates().next().is_some() { 0 } else { reserved };
+        if self.limits[limit].setup.is_concurrency() {
+            return if lease.candidates().next().is_some() { 0 } else { held };
         }
-        let held = lease.candidates().map(|complete| match complete.actuals.get(&limit).copied() {
-            Some(actual) if complete.covered.contains(&limit) => actual,
-            Some(actual) => reserved.min(actual),
-            None => reserved,
+        // What has lapsed covers the first units of the use.
+        let is_whole = now < self.expiry(limit, began.earliest).0;
+        let completed = lease.candidates().map(|complete| match complete.actuals.get(&limit) {
+            Some(_) if !is_whole => 0,
+            Some(actual) if complete.covered.contains(&limit) => *actual,
+            Some(actual) => held.min(*actual),
+            None => held,
         });
-        held.min().unwrap_or(reserved)
+        completed.min().unwrap_or(held)
     }
 
     fn may_hold(
@@ -106,40 +103,64 @@ impl Oracle {
         lease: &LeaseFacts,
         variant: &RequirementSet,
         limit: usize,
-        reserved: u64,
         now: Timestamp,
     ) -> u64 {
-        if variant.denied {
+        let Some(began) = self.began(lease, variant, now).filter(|_| !variant.denied) else {
+            return 0;
+        };
+        let begun_at = lease.may_have_begun_at(began.latest);
+        if !self.is_being_renewed(lease) && self.ends_at(lease, limit, begun_at) < now {
             return 0;
         }
-        let is_concurrency = self.limits[limit].setup.is_concurrency();
-        let reserved = lease.most_held(limit, reserved, self.allowed_lag);
-        let is_being_renewed = self.is_being_renewed(lease);
-        let is_over = |began_at| {
-            let began_at = lease.may_have_begun_at(began_at);
-            !is_being_renewed && self.ends_at(lease, limit, began_at) < now
-        };
-        let Some(reserved_at) = variant.allowed else {
-            let comes = variant
-                .operations
-                .iter()
-                .any(|operation| self.is_worked_on(*operation) || self.may_wait_on(*operation));
-            let is_there = variant.touched_at.is_some_and(|touched_at| !is_over(touched_at));
-            return if comes || is_there { lease.most(limit, reserved) } else { 0 };
-        };
-        if is_over(reserved_at) {
-            return 0;
+        let held = self.most_held(lease, variant, limit, began, now);
+        if !began.is_certain {
+            return lease.most(limit, held);
         }
         // What has expired is not completed any more: the ledger releases it in its own time.
-        let (expires_at, _) = self.expiry(limit, reserved_at);
+        let is_concurrency = self.limits[limit].setup.is_concurrency();
+        let expires_at = match is_concurrency {
+            true => self.hold_expires_at(lease, limit, began.earliest),
+            false => self.expiry(limit, began.earliest).0,
+        };
         let is_settled = !lease.is_muddled()
             && lease.completes.iter().any(|complete| complete.settles_before(expires_at));
         match (is_settled, is_concurrency) {
             (true, true) => 0,
-            (false, true) => reserved,
-            (true, false) => lease.most_reconciled(limit, reserved),
-            (false, false) => lease.most(limit, reserved),
+            (false, true) => held,
+            (true, false) => lease.most_reconciled(limit, held),
+            (false, false) => lease.most(limit, held),
         }
+    }
+
+    /// The most that a lease may hold while it is not completed. A ledger releases late what has lapsed, and what a renew replaces lasts
+    /// for whole seconds, so that all that was ever asked for may be held together there.
+    fn most_held(
+        &self,
+        lease: &LeaseFacts,
+        variant: &RequirementSet,
+        limit: usize,
+        began: Began,
+        now: Timestamp,
+    ) -> u64 {
+        let AllowedLag { expiry_lag, reconciled, .. } = self.allowed_lag;
+        match reconciled.is_zero() && expiry_lag.is_zero() {
+            true => self.parts(lease, variant, limit, began, now).most(now),
+            false => variant.needs[&limit] + lease.amounts(limit).sum::<u64>(),
+        }
+    }
+
+    /// The most that a complete of a lease may have used above all that was reserved.
+    fn excess(&self, lease: &LeaseFacts, limit: usize, now: Timestamp) -> u64 {
+        let actuals = lease.candidates().filter_map(|complete| complete.actuals.get(&limit));
+        let Some(actual) = actuals.max() else {
+            return 0;
+        };
+        let variants = lease.variants.iter().filter(|variant| variant.needs.contains_key(&limit));
+        let reserved = variants.map(|variant| match self.began(lease, variant, now) {
+            Some(began) => self.parts(lease, variant, limit, began, now).least_reserved(),
+            None => variant.needs[&limit],
+        });
+        reserved.min().map_or(0, |reserved| actual.saturating_sub(reserved))
     }
 
     /// When what a lease has of a limit has returned at the latest. A reconciled reservation begins anew, for the time
@@ -222,18 +243,6 @@ impl LeaseFacts {
             complete.told != Answer::Refused && (is_muddled || !complete.is_ruled_out)
         };
         self.completes.iter().filter(may_count)
-    }
-
-    /// The most that any of its completes has used above what was reserved.
-    fn excess(&self, limit: usize) -> u64 {
-        let reserved = self.variants.iter().filter_map(|variant| variant.needs.get(&limit)).min();
-        // A renew may have given back what was reserved, and what it added may have expired.
-        let reserved = reserved.map(|reserved| if self.may_be_renewed() { 0 } else { *reserved });
-        let actuals = self.candidates().filter_map(|complete| complete.actuals.get(&limit));
-        match (reserved, actuals.max()) {
-            (Some(reserved), Some(actual)) => actual.saturating_sub(reserved),
-            (None, _) | (_, None) => 0,
-        }
     }
 
     /// The most that it may hold before anybody knows that it was completed.

@@ -87,6 +87,22 @@ pub(super) fn matched_count<'a>(limits: impl IntoIterator<Item = &'a usize>) -> 
 }
 
 impl Oracle {
+    /// A template may match one of these limits, and a bound may have been reached while an operation was under way.
+    pub(super) fn is_bound_reached<'a>(
+        &self,
+        operation: Operation,
+        template: &LimitKey,
+        mut needed: impl Iterator<Item = &'a usize> + Clone,
+    ) -> bool {
+        let number = plan::number(template);
+        let count = matched_count(needed.clone());
+        let governs = |limit: &usize| plan::templates_of(*limit).contains(&number);
+        let InstanceCounts { shown, new } = self.operations[&operation].instances;
+        let InstanceBounds { count_max, new_per_second_max } = self.instances.bounds;
+        let is_reached = shown + count > count_max || new > new_per_second_max;
+        TEMPLATES.contains(&number) && needed.any(governs) && is_reached
+    }
+
     /// A reserve is denied because it needs an instance more than there may be: a template may match one of its limits, a bound may have
     /// been reached, and the lease has no earlier answer.
     pub(super) fn check_too_many(
@@ -97,13 +113,8 @@ impl Oracle {
         let facts = &self.operations[&operation];
         let lease = &self.leases[&facts.lease];
         let needs = &lease.sent_by(operation).needs;
-        let number = plan::number(template);
-        let governs = |limit: &usize| plan::templates_of(*limit).contains(&number);
-        let needed = matched_count(needs.keys());
-        let InstanceCounts { shown, new } = facts.instances;
-        let InstanceBounds { count_max, new_per_second_max } = self.instances.bounds;
-        let is_reached = shown + needed > count_max || new > new_per_second_max;
-        if !TEMPLATES.contains(&number) || !needs.keys().any(governs) || !is_reached {
+        if !self.is_bound_reached(operation, template, needs.keys()) {
+            let InstanceCounts { shown, new } = facts.instances;
             let detail = format!(
                 "L{} is denied for too many limits of {template}, with {shown} and {new} new ones",
                 facts.lease

@@ -1,14 +1,15 @@
 //! `REN-01` to `REN-03`: what a renew may have changed, and its answers.
 //!
-//! Of a lease that is renewed, at least the smallest amount that was asked for is held until its reservation would have expired, and
-//! at most the largest until the last renew that may have been carried out would have.
+//! [`parts`](super::parts) has what a lease holds by them.
 
 use std::collections::BTreeMap;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{RenewError, Renewal};
+use ratelimiter::{Denial, DenialReason, LimitKey, RenewError, Renewal};
 
-use super::{AllowedLag, LeaseFacts, Oracle, RequirementSet};
+use super::bounds::Span;
+use super::parts::Began;
+use super::{LeaseFacts, OperationFacts, Oracle, Possible, Reading, RequirementSet};
 use crate::executor::Operation;
 use crate::limits::plan;
 use crate::outcome::{Invariant, Violation};
@@ -20,9 +21,9 @@ pub(crate) type RenewTold = Option<Result<Renewal, RenewError>>;
 #[derive(Clone)]
 pub(super) struct RenewFacts {
     pub(super) operation: Operation,
-    number: u64,
+    pub(super) number: u64,
     pub(super) amounts: BTreeMap<usize, u64>,
-    sent_at: Timestamp,
+    pub(super) sent_at: Timestamp,
     /// When it was last carried out.
     pub(super) touched_at: Option<Timestamp>,
     told: RenewAnswer,
@@ -44,8 +45,16 @@ enum RenewAnswer {
 
 impl RenewFacts {
     /// It may have been carried out, or will.
-    const fn may_count(&self) -> bool {
+    pub(super) const fn may_count(&self) -> bool {
         !matches!(self.told, RenewAnswer::Denied { .. })
+    }
+
+    /// When it was carried out, if somebody was told.
+    pub(super) const fn renewed_at(&self) -> Option<Timestamp> {
+        match self.told {
+            RenewAnswer::Renewed { at, .. } => Some(at),
+            RenewAnswer::None | RenewAnswer::Denied { .. } => None,
+        }
     }
 
     /// Its number was certainly known at this moment.
@@ -64,22 +73,16 @@ impl LeaseFacts {
         self.renews.iter().any(RenewFacts::may_count)
     }
 
-    fn amounts(&self, limit: usize) -> impl Iterator<Item = u64> {
+    /// Somebody was told that it is allowed, or renewed.
+    pub(super) fn is_known_to_be_allowed(&self) -> bool {
+        self.variants.iter().any(|variant| variant.allowed.is_some())
+            || self.renews.iter().any(|renew| renew.renewed_at().is_some())
+    }
+
+    /// What may have been asked for of a limit.
+    pub(super) fn amounts(&self, limit: usize) -> impl Iterator<Item = u64> {
         let renews = self.renews.iter().filter(|renew| renew.may_count());
         renews.filter_map(move |renew| renew.amounts.get(&limit).copied())
-    }
-
-    /// The least that it holds while nothing has expired.
-    pub(super) fn least_held(&self, limit: usize, reserved: u64) -> u64 {
-        self.amounts(limit).min().map_or(reserved, |amount| amount.min(reserved))
-    }
-
-    /// The most that it may hold. Where what has lapsed is released late, that and what was asked for since are held together.
-    pub(super) fn most_held(&self, limit: usize, reserved: u64, lag: AllowedLag) -> u64 {
-        if !lag.reconciled.is_zero() || !lag.expiry_lag.is_zero() {
-            return reserved + self.amounts(limit).sum::<u64>();
-        }
-        self.amounts(limit).max().map_or(reserved, |amount| amount.max(reserved))
     }
 
     /// When something of it may have begun, at the latest: at first, or with a renew.
@@ -97,12 +100,8 @@ impl Oracle {
         limit: usize,
         reserved_at: Timestamp,
     ) -> Timestamp {
-        let mut renewed: Vec<Timestamp> = Vec::new();
-        for renew in &lease.renews {
-            if let RenewAnswer::Renewed { at, .. } = renew.told {
-                renewed.push(at);
-            }
-        }
+        let mut renewed: Vec<Timestamp> =
+            lease.renews.iter().filter_map(RenewFacts::renewed_at).collect();
         renewed.sort_unstable();
         let mut expires_at = self.expiry(limit, reserved_at).0;
         for at in renewed {
@@ -111,6 +110,23 @@ impl Oracle {
             }
         }
         expires_at
+    }
+
+    /// REN-02: the last hold of a lease that is not completed has not lapsed; without holds, its last reservation.
+    fn is_renewable(
+        &self,
+        lease: &LeaseFacts,
+        variant: &RequirementSet,
+        began: Began,
+        now: Timestamp,
+    ) -> bool {
+        let is_hold = |limit: &&usize| self.limits[**limit].setup.is_concurrency();
+        let hold_lasts = |limit: &usize| self.hold_expires_at(lease, *limit, began.earliest) > now;
+        let lasts = |limit: &usize| self.expiry(*limit, began.earliest).0 > now;
+        match variant.needs.keys().any(|limit| is_hold(&limit)) {
+            true => variant.needs.keys().filter(is_hold).any(hold_lasts),
+            false => variant.needs.keys().any(lasts),
+        }
     }
 
     /// Something works for a renew of the lease that may change something.
@@ -129,7 +145,7 @@ impl Oracle {
     ) {
         let amounts: BTreeMap<usize, u64> = amounts.iter().copied().collect();
         let limits = amounts.keys().copied().collect();
-        self.note_operation(operation, lease, now, limits, false);
+        self.note_operation(operation, lease, now, limits);
         let (touched_at, told) = (None, RenewAnswer::None);
         let renew = RenewFacts { operation, number, amounts, sent_at: now, touched_at, told };
         self.leases.entry(lease).or_default().renews.push(renew);
@@ -159,8 +175,8 @@ impl Oracle {
                 self.check_renewed(lease, at, *renewed_at)?;
                 RenewAnswer::Renewed { at: *renewed_at, told_at: now }
             }
-            Some(Ok(Renewal::Denied(_))) => {
-                self.check_renew_denied(lease, at)?;
+            Some(Ok(Renewal::Denied(denial))) => {
+                self.check_renew_denied(lease, at, denial, now)?;
                 RenewAnswer::Denied { told_at: now }
             }
             Some(Err(error)) => return self.check_renew_error(lease, at, error, now),
@@ -184,6 +200,9 @@ impl Oracle {
             let detail = format!("renew {number} of L{lease} is done, and {what}");
             Err(Violation { invariant, detail })
         };
+        if matches!(&facts.variants[..], [variant] if variant.denied) {
+            return violation(Invariant::DeniedStaysDenied, "its lease was denied");
+        }
         for renew in &facts.renews {
             match renew.told {
                 _ if renew.number > number && renew.is_answered_by(sent_at) => {
@@ -234,15 +253,100 @@ impl Oracle {
         Err(Violation { invariant: Invariant::EndedStaysEnded, detail })
     }
 
-    fn check_renew_denied(&self, lease: usize, at: usize) -> Result<(), Violation> {
-        let renews = &self.leases[&lease].renews;
-        let number = renews[at].number;
-        let is_done = |told| matches!(told, RenewAnswer::Renewed { .. });
-        if renews.iter().any(|renew| renew.number == number && is_done(renew.told)) {
+    fn check_renew_denied(
+        &self,
+        lease: usize,
+        at: usize,
+        denial: &Denial,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let facts = &self.leases[&lease];
+        let RenewFacts { operation, number, .. } = facts.renews[at];
+        let mut same = facts.renews.iter().filter(|renew| renew.number == number);
+        if same.clone().any(|renew| renew.renewed_at().is_some()) {
             let detail = format!("renew {number} of L{lease} is denied now");
             return Err(Violation { invariant: Invariant::SameLeaseSameAnswer, detail });
         }
-        Ok(())
+        let violation =
+            |detail| Err(Violation { invariant: Invariant::AnswersHaveReasons, detail });
+        let may_grow = |limit: &usize| self.may_grow(facts, at, *limit, now);
+        if !facts.renews[at].amounts.keys().any(may_grow) {
+            return violation(format!(
+                "renew {number} of L{lease} is denied, and asks for no more"
+            ));
+        }
+        // An earlier denial of the number is repeated.
+        if same.nth(1).is_some() {
+            return Ok(());
+        }
+        let OperationFacts { roomy, met, .. } = &self.operations[&operation];
+        let grows_at = |key: &LimitKey| {
+            let limit = plan::number(key);
+            may_grow(&limit) && met.get(&limit).is_some_and(Possible::may_enforce)
+        };
+        let has_reason = match &denial.reason {
+            DenialReason::NoRoom { keys } => {
+                let is_full = |key: &LimitKey| grows_at(key) && !roomy.contains(&plan::number(key));
+                keys.iter().all(is_full)
+            }
+            DenialReason::Paused { key } => {
+                grows_at(key) && self.limits[plan::number(key)].asked_for_zero
+            }
+            DenialReason::Decreasing { key } => grows_at(key),
+            DenialReason::TooManyInstances { template } => {
+                let needed = facts.renews[at].amounts.keys().filter(|limit| may_grow(limit));
+                self.is_bound_reached(operation, template, needed)
+            }
+            DenialReason::TooManyWaiters { .. } => false,
+        };
+        match has_reason {
+            true => Ok(()),
+            false => violation(format!("renew {number} of L{lease} is denied: {denial:?}")),
+        }
+    }
+
+    /// A renew of an open lease may ask for more of a limit than the lease had.
+    fn may_grow(&self, lease: &LeaseFacts, at: usize, limit: usize, now: Timestamp) -> bool {
+        let RenewFacts { number, amounts, .. } = &lease.renews[at];
+        let Some(amount) = amounts.get(&limit) else {
+            return false;
+        };
+        let [variant] = &lease.variants[..] else {
+            return true;
+        };
+        let began = self.began(lease, variant, now).filter(|_| variant.needs.contains_key(&limit));
+        began.is_none_or(|began| {
+            let parts = self.parts(lease, variant, limit, began, now).before_number(*number);
+            *amount > parts.least(now)
+        })
+    }
+
+    /// Keeps up which renews certainly had room for all that they ask for.
+    pub(super) fn note_room_of_renews(
+        &mut self,
+        now: Timestamp,
+        readings: &[Reading],
+        spans: &[Span],
+    ) {
+        let mut full = Vec::new();
+        for lease in self.leases.values() {
+            for renew in &lease.renews {
+                let facts = &self.operations[&renew.operation];
+                for limit in facts.roomy.iter().filter(|_| facts.is_open) {
+                    let own = self.share(lease, *limit, now).may;
+                    let others = spans[*limit].may - own;
+                    let Reading { capacity, is_closed, .. } = readings[*limit];
+                    let needed = others + own.max(renew.amounts[limit].into());
+                    if is_closed || needed > capacity {
+                        full.push((renew.operation, *limit));
+                    }
+                }
+            }
+        }
+        for (operation, limit) in full {
+            let facts = self.operations.get_mut(&operation).expect("it was sent");
+            facts.roomy.remove(&limit);
+        }
     }
 
     fn check_renew_error(
@@ -253,15 +357,16 @@ impl Oracle {
         now: Timestamp,
     ) -> Result<(), Violation> {
         let facts = &self.leases[&lease];
-        let RenewFacts { number, sent_at, .. } = facts.renews[at];
+        let RenewFacts { operation, number, ref amounts, sent_at, .. } = facts.renews[at];
+        let met = &self.operations[&operation].met;
         let is_certainly_open = |variant: &RequirementSet| {
-            let is_live =
-                |limit: &usize| variant.allowed.is_some_and(|at| self.expiry(*limit, at).0 > now);
+            let began = self.began(facts, variant, now).filter(|began| began.is_certain);
             facts.completes.is_empty()
                 && !facts.is_muddled()
                 && variant.may_be_lost.is_empty()
-                && variant.allowed.is_some_and(|reserved_at| reserved_at <= sent_at)
-                && variant.needs.keys().all(is_live)
+                && began.is_some_and(|began| {
+                    began.latest <= sent_at && self.is_renewable(facts, variant, began, now)
+                })
         };
         let has_reason = match error {
             RenewError::LeaseEnded => !facts.variants.iter().any(is_certainly_open),
@@ -271,7 +376,17 @@ impl Oracle {
                 .variants
                 .iter()
                 .any(|variant| variant.needs.keys().all(|limit| plan::key(*limit) != *key)),
-            RenewError::UnknownKey { .. } | RenewError::AmountExceedsCapacity { .. } => true,
+            RenewError::UnknownKey { key } => {
+                let limit = plan::number(key);
+                self.may_grow(facts, at, limit, now) && met[&limit].may_be_missing()
+            }
+            RenewError::AmountExceedsCapacity { key } => {
+                let limit = plan::number(key);
+                let capacity_min = self.limits[limit].asked.range(1..).next();
+                self.may_grow(facts, at, limit, now)
+                    && amounts.get(&limit) > capacity_min
+                    && met[&limit].may_enforce()
+            }
             RenewError::InvalidRequest { .. } | RenewError::Unsupported => false,
             RenewError::Unanswered(_) | RenewError::Refused(_) => true,
         };
