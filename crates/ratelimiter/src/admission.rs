@@ -696,13 +696,17 @@ impl<W> Admission<W> {
         Removed::Waiting(Box::new(self.take_out(id)))
     }
 
-    /// A waiter leaves. Where nobody else was denied, those that its denial held up may ask.
+    /// A waiter leaves. Those that its denial held up may ask: all where nobody else was denied, and smaller ones where its denial is
+    /// the one that closed the gate.
     fn reopen_gates(&mut self, id: WaiterId) {
         let Some(Wait { denied, .. }) = &self.waiters[&id].wait else { return };
-        for gate in denied.iter().map(|requirement| requirement.gate) {
-            if self.rooms.oldest_denied(gate).is_none() {
-                self.gates.reopen(gate);
-                self.rooms.wake_gate(gate);
+        for GateRequirement { gate, amount, .. } in denied {
+            let Some(room) = self.rooms.find(&Place::Gate(*gate)) else { continue };
+            let held_up_smaller = self.rooms.smallest(room) < *amount
+                && self.gates.closed_for(*gate) == Some(*amount);
+            if held_up_smaller || self.rooms.oldest_denied(*gate).is_none() {
+                self.gates.reopen(*gate);
+                self.rooms.wake_gate(*gate);
             }
         }
     }

@@ -214,6 +214,11 @@ impl<W: Copy + Ord> Gates<W> {
         (closed.until > now && amount > closed.amount / 2).then_some(closed.until)
     }
 
+    /// The denied amount that closed the gate last; `None` if it was opened since.
+    pub(super) fn closed_for(&self, id: GateId) -> Option<u64> {
+        self.gates[id.0].closed.map(|closed| closed.amount)
+    }
+
     /// The limit got room back. Returns its gate, if a waiter needs it.
     pub fn release(&mut self, key: &LimitKey) -> Option<GateId> {
         let id = *self.by_key.get(key)?;
@@ -228,7 +233,7 @@ impl<W: Copy + Ord> Gates<W> {
         gate.closed = None;
     }
 
-    /// Nobody waits any more who was denied.
+    /// The waiter whose denial closed the gate has left.
     pub(super) fn reopen(&mut self, id: GateId) {
         self.gates[id.0].closed = None;
     }

@@ -277,3 +277,37 @@ fn wait_06_a_gate_opens_when_the_last_one_that_it_denied_leaves() {
         "#]],
     );
 }
+
+/// WAIT-06: with a job leaves what its denial held up, also next to a larger one that goes on waiting.
+#[test]
+fn wait_06_a_smaller_one_may_ask_when_the_one_that_held_it_up_leaves() {
+    check(
+        8,
+        "add large A t slots=5
+         next
+         deny large slots for 60
+         add middle A u slots=3
+         add small A u slots=2
+         next
+         deny small slots for 10
+         10s next
+         deny middle slots for 50
+         10s next
+         20s cancel middle
+         20s next",
+        expect![[r#"
+            add large A t slots=5
+            next -> large#1; then on an event
+            deny large slots for 60
+            add middle A u slots=3
+            add small A u slots=2
+            next -> small#1; then on an event
+            deny small slots for 10
+            10s next -> middle#1; then on an event
+            deny middle slots for 50
+            10s next -> nobody; then at 60s
+            20s cancel middle
+            20s next -> small#2; then on an event
+        "#]],
+    );
+}
