@@ -701,8 +701,8 @@ impl<W> Admission<W> {
     fn reopen_gates(&mut self, id: WaiterId) {
         let Some(Wait { denied, .. }) = &self.waiters[&id].wait else { return };
         for GateRequirement { gate, amount, .. } in denied {
-            let Some(room) = self.rooms.find(&Place::Gate(*gate)) else { continue };
-            let held_up_smaller = self.rooms.smallest(room) < *amount
+            let room = self.rooms.find(&Place::Gate(*gate));
+            let held_up_smaller = room.is_some_and(|room| self.rooms.smallest(room) < *amount)
                 && self.gates.closed_for(*gate) == Some(*amount);
             if held_up_smaller || self.rooms.oldest_denied(*gate).is_none() {
                 self.gates.reopen(*gate);

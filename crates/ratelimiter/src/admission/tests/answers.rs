@@ -311,3 +311,29 @@ fn wait_06_a_smaller_one_may_ask_when_the_one_that_held_it_up_leaves() {
         "#]],
     );
 }
+
+/// WAIT-06: a gate opens with the last job of its room, for those that another limit denied before.
+#[test]
+fn wait_06_a_gate_opens_when_nobody_is_left_in_its_room() {
+    check(
+        8,
+        "add both A t rpm=1 slots=6
+         next
+         deny both rpm for 10
+         add large A u slots=7
+         next
+         deny large slots for 60
+         cancel large
+         10s next",
+        expect![[r#"
+            add both A t rpm=1 slots=6
+            next -> both#1; then on an event
+            deny both rpm for 10
+            add large A u slots=7
+            next -> large#1; then at 10s
+            deny large slots for 60
+            cancel large
+            10s next -> both#2; then on an event
+        "#]],
+    );
+}
