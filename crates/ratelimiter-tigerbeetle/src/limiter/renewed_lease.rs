@@ -17,7 +17,7 @@ pub(super) struct RenewedLease {
     pub(super) is_renewed: bool,
     /// All that was reserved and not given back, lapsed or not.
     pub(super) parts: Vec<Part>,
-    /// When the last of its transfers that are known here was created.
+    /// All its transfers up to this moment are known here, and its last record.
     pub(super) known_to: Timestamp,
 }
 

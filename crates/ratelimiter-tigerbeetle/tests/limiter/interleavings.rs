@@ -50,6 +50,12 @@ fn tb_18_racing_renews_and_a_complete_count_once_whatever_the_interleaving() {
     play(race_renews);
 }
 
+/// TB-18, REN-03, COM-05
+#[test]
+fn tb_18_a_lease_completed_during_a_denied_renew_has_ended_whatever_the_interleaving() {
+    play(race_denial);
+}
+
 async fn race(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let on = Arc::new(on_recording_model());
@@ -219,4 +225,31 @@ async fn race_renews(seed: u64) {
     let used = [on.used(&limiters[0], "closing").await, on.used(&limiters[0], "roomy").await];
     assert_eq!(used, [3, 50], "seed {seed}: {renewals:?}");
     assert_eq!(on.used(&limiters[0], "slots").await, 0, "seed {seed}");
+}
+
+/// A limiter denies a renew of a lease while another one completes it.
+async fn race_denial(seed: u64) {
+    let on = on_recording_model();
+    let [first, second] = [on.limiter(), on.limiter()];
+    for limiter in [&first, &second] {
+        limiter.define(on.rolling("full", 60, 2)).await.unwrap();
+        limiter.define(on.concurrency("slots", 60, CAPACITY)).await.unwrap();
+    }
+    let lease = on.lease();
+    for (lease, needs) in
+        [(on.lease(), [("full", 1), ("slots", 1)]), (lease, [("full", 1), ("slots", 1)])]
+    {
+        assert!(on.reserve(&first, lease, needs).await.unwrap().is_allowed());
+    }
+    on.ledger.shuffle(seed);
+    let renew = on.renew(&first, lease, 1, [("full", 2)]);
+    let (renewal, completed) = futures::future::join(renew, on.complete(&second, lease, [])).await;
+    assert!(!renewal.is_ok_and(|renewal| renewal.is_renewed()), "seed {seed}");
+    completed.unwrap();
+    for limiter in [&first, &second] {
+        let late = on.renew(limiter, lease, 2, []).await;
+        assert_eq!(late, Err(RenewError::LeaseEnded), "seed {seed}");
+        on.complete(limiter, lease, []).await.unwrap();
+        assert_eq!(on.used(limiter, "slots").await, 1, "seed {seed}");
+    }
 }

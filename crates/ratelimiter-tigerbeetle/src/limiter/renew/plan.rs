@@ -519,8 +519,14 @@ pub(super) fn record(lease: &Lease, number: RenewNumber, outcome: RenewOutcome) 
 
 /// The lease as it is after a denied renew.
 pub(super) fn denied_lease(lease: &Lease, last: RenewRecord, now: Timestamp) -> Lease {
-    let is_renewed = lease.renewed.as_ref().is_some_and(|renewed| renewed.is_renewed);
-    let (parts, known_to) = (lease.parts(), last.decided_at);
+    let before = lease.renewed.as_ref();
+    let is_renewed = before.is_some_and(|renewed| renewed.is_renewed);
+    let known_to = match lease.ends_by_marker() {
+        true => last.decided_at,
+        // The void of its first hold may have ended it before the record was created.
+        false => before.map_or(lease.reserved_at, |renewed| renewed.known_to),
+    };
+    let parts = lease.parts();
     let mut renewed = RenewedLease { last, is_renewed, parts, known_to };
     renewed.join_lapsed(now);
     lease.clone().renewed_as(renewed)
