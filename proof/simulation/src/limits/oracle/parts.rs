@@ -5,7 +5,7 @@
 
 use ratelimiter::clock::Timestamp;
 
-use super::renews::RenewFacts;
+use super::renew_facts::RenewFacts;
 use super::{LeaseFacts, Oracle, RequirementSet};
 
 /// What a lease may have had of one limit.
