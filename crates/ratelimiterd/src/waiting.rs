@@ -278,13 +278,12 @@ impl<B: HostedBackend> Waiters<B> {
         request: &ReserveRequest,
         may_return: bool,
     ) -> (Delivery<B>, Option<Duration>) {
+        if request.wait.is_none() && !self.any() {
+            return (self.reserve_at_once(request, may_return).await.into(), None);
+        }
         let since = self.clock.now();
-        let begun = match &request.wait {
-            None if !self.any() => Err(self.reserve_at_once(request, may_return).await.into()),
-            // Boxed, so that it takes no memory while the caller waits.
-            _ => Box::pin(self.reserve_or_wait(request, since, may_return)).await,
-        };
-        let delivery = match begun {
+        // Boxed, so that it takes no memory while the caller waits.
+        let delivery = match Box::pin(self.reserve_or_wait(request, since, may_return)).await {
             Ok(mut caller) => caller.delivery().await,
             Err(delivery) => delivery,
         };

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
+
 use super::WaiterId;
 use super::gates::GateId;
 use crate::clock::Timestamp;
@@ -41,8 +43,8 @@ pub(super) type TurnNumber = u64;
 /// All rooms with waiters. One that is asleep is skipped until its time comes or an event wakes it.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    ids: HashMap<Place, RoomId>,
-    rooms: HashMap<RoomId, Room>,
+    ids: HashMap<Place, RoomId, RandomState>,
+    rooms: HashMap<RoomId, Room, RandomState>,
     /// The rooms that are awake, the next one in front.
     awake: VecDeque<RoomId>,
     /// The rooms that are asleep until a time.
@@ -56,7 +58,7 @@ pub(super) struct Rooms {
 struct Room {
     place: Place,
     /// No lane is empty.
-    lanes: HashMap<Arc<str>, Lane>,
+    lanes: HashMap<Arc<str>, Lane, RandomState>,
     /// The names of `lanes`.
     turns: BTreeMap<TurnNumber, Arc<str>>,
     /// The number of waiters by amount.
@@ -129,7 +131,7 @@ impl Rooms {
         self.ids.insert(place.clone(), id);
         let room = Room {
             place: place.clone(),
-            lanes: HashMap::new(),
+            lanes: HashMap::default(),
             turns: BTreeMap::new(),
             amounts: BTreeMap::new(),
             first: BTreeSet::new(),
