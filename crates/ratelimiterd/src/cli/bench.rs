@@ -92,9 +92,8 @@ async fn run_on(
 ) -> Result<ExitCode, CliError> {
     let clock = MonotonicClock::new();
     let workload = bench.workload(LeaseId::generate(clock.now()))?;
-    for limit in (0..bench.models).flat_map(|model| workload.limits(model)) {
-        backend.define(limit).await.map_err(CliError::of)?;
-    }
+    let limits = (0..bench.models).flat_map(|model| workload.limits(model));
+    backend.define_all(limits.collect()).await.map_err(CliError::of)?;
     let results = run_load(bench, &backend, &workload, &clock).await;
     for key in (0..bench.models).flat_map(|model| workload.keys(model)) {
         backend.delete(&key).await.map_err(CliError::of)?;
