@@ -26,3 +26,4 @@ pub(crate) mod replay;
 pub(crate) mod reserve;
 pub(crate) mod shadow;
 pub(crate) mod templates;
+pub(crate) mod waiting;

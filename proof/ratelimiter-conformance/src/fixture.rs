@@ -81,6 +81,8 @@ pub struct Capabilities {
     pub remembers_at_most: Result<usize, &'static str>,
     /// Leases can be renewed (`REN-01`).
     pub renews: Result<(), &'static str>,
+    /// Reserves can wait for room (`WAIT-01`).
+    pub waits: Result<(), &'static str>,
     /// Limits are made from templates (`TPL-01`).
     pub templates: Result<(), &'static str>,
     /// A limit that is deleted, or made from a template and replaced, leaves nothing to the next one of
@@ -119,6 +121,8 @@ pub enum Capability {
     RemembersAtMost,
     /// [`Capabilities::renews`]
     Renews,
+    /// [`Capabilities::waits`]
+    Waits,
     /// [`Capabilities::templates`]
     Templates,
     /// [`Capabilities::replaces_limits`]
@@ -148,6 +152,7 @@ impl Capabilities {
             Capability::ForgetsAfter => self.forgets_after.err(),
             Capability::RemembersAtMost => self.remembers_at_most.err(),
             Capability::Renews => self.renews.err(),
+            Capability::Waits => self.waits.err(),
             Capability::Templates => self.templates.err(),
             Capability::ReplacesLimits => self.replaces_limits.err(),
             Capability::InstancesAtMost => self.instances_at_most.err(),

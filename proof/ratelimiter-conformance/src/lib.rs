@@ -34,6 +34,7 @@
 //!             forgets_after: Ok(Duration::from_secs(600)),
 //!             remembers_at_most: Err("the bound of a million is not worth reaching here"),
 //!             renews: Ok(()),
+//!             waits: Err("it answers at once"),
 //!             templates: Ok(()),
 //!             replaces_limits: Ok(()),
 //!             instances_at_most: Err("the bound of a million is not worth reaching here"),

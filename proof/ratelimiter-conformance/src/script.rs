@@ -11,6 +11,7 @@
 //! reserve A rate=1 slots=2             a lease and its requirements
 //! reserve B rate=9 -> denied rate      the keys without room; `denied` alone for any of them
 //! reserve C slots=1 -> decreasing slots, retry 10s
+//! reserve D slots=1 wait 60s           waits for room
 //! renew A 1 rate=5                     a lease, the number of the renew, and the new amounts
 //! complete A rate=3                    a lease and its actuals
 //! used rate=3 slots=0                  also `available`, `debt`, `uncovered`, `capacity`
@@ -37,15 +38,17 @@
 //! `shadow denied KEY`, `paused KEY`, denied because there are `too many TEMPLATE`,
 //! `unknown KEY`, `exceeds KEY`, a `conflict`, or its lease `ended`; a renew may also be `renewed as before`
 //! (as the last renew of the lease), `superseded` or `invalid KEY`; a complete may be
-//! `invalid KEY`. The lines between `batch` and `end` are one batch of reserves or completes.
+//! `invalid KEY`. The lines between `batch` and `end` are one batch of reserves or completes. Those between `together` and `end`
+//! are reserves, completes and limits that are under way at the same time, in any order.
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use ratelimiter::{
     Actuals, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
     DenialReason, ForgiveError, HeldAmount, KeyPattern, LeasePage, Limit, LimitKey, NewAmounts,
     OpenLease, Page, ReleaseError, RenewError, RenewNumber, RenewRequest, Renewal, Requirements,
-    ReserveError, ReserveRequest,
+    ReserveError, ReserveRequest, Wait,
 };
 use testkit::script::{amount_of, duration_of, limit_of, status_text};
 
@@ -61,6 +64,12 @@ struct Statement<'a> {
     expected: &'a str,
     /// The lifetimes within which the answer is checked.
     lifetimes: &'a str,
+}
+
+/// An answer that is checked when others have arrived.
+enum Unchecked {
+    Reserved(Result<Decision, ReserveError>),
+    Text(String),
 }
 
 impl<'a> Statement<'a> {
@@ -95,6 +104,9 @@ impl TestContext {
             if line == "batch" {
                 let batch = lines.by_ref().take_while(|line| *line != "end");
                 self.run_batch(&batch.map(Statement::parse).collect::<Vec<_>>()).await;
+            } else if line == "together" {
+                let calls = lines.by_ref().take_while(|line| *line != "end");
+                self.run_together(&calls.map(Statement::parse).collect::<Vec<_>>()).await;
             } else {
                 let statement = Statement::parse(line);
                 let answer = self.answer(statement).await;
@@ -128,8 +140,7 @@ impl TestContext {
                 Err(other) => return format!("{other:?}"),
             },
             "reserve" => {
-                let (lease, pairs) = self.lease_and_pairs(rest);
-                let result = self.reserve(lease, pairs).await;
+                let result = self.world.reserve(&self.reserve_request(rest)).await;
                 return self.reserve_text(statement, result);
             }
             "renew" => {
@@ -213,6 +224,30 @@ impl TestContext {
         }
     }
 
+    async fn run_together(&mut self, calls: &[Statement<'_>]) {
+        let answers = join_all(calls.iter().map(|call| self.unchecked(*call))).await;
+        for (call, answer) in calls.iter().zip(answers) {
+            let text = match answer {
+                Unchecked::Reserved(result) => self.reserve_text(*call, result),
+                Unchecked::Text(text) => text,
+            };
+            self.check(*call, &text);
+        }
+    }
+
+    /// The answer to a call, while others are under way.
+    async fn unchecked(&self, Statement { verb, rest, .. }: Statement<'_>) -> Unchecked {
+        match verb {
+            "reserve" => Unchecked::Reserved(self.world.reserve(&self.reserve_request(rest)).await),
+            "complete" => {
+                let result = self.world.complete(&self.complete_request(rest)).await;
+                Unchecked::Text(self.complete_text(result))
+            }
+            "limit" => Unchecked::Text(self.define_text(rest).await),
+            _ => unreachable!("{verb} is not possible together with others"),
+        }
+    }
+
     /// `rate rolling 60s 10`, with `deny` at the end for that overage.
     pub(crate) fn limit(&self, text: &str) -> Limit {
         let limit = limit_of(text).expect("facts define valid limits");
@@ -228,10 +263,16 @@ impl TestContext {
         (lease, pairs.split_whitespace().map(pair).collect())
     }
 
-    fn reserve_request(&self, text: &str) -> ReserveRequest {
+    /// `A rate=1 slots=2`, with `wait 60s` at the end for one that waits.
+    pub(crate) fn reserve_request(&self, text: &str) -> ReserveRequest {
+        let (text, wait) = match text.split_once(" wait ") {
+            Some((text, wait)) => (text, Some(Wait::new(duration(wait), ""))),
+            None => (text, None),
+        };
         let (lease, pairs) = self.lease_and_pairs(text);
         let requirements = Requirements::of(pairs).expect("facts use valid requirements");
-        ReserveRequest::new(self.lease(lease), requirements)
+        let wait = wait.transpose().expect("facts wait for a minute at most");
+        ReserveRequest { wait, ..ReserveRequest::new(self.lease(lease), requirements) }
     }
 
     fn renew_request<'a>(&self, text: &'a str) -> (&'a str, RenewRequest) {
@@ -244,7 +285,7 @@ impl TestContext {
         (lease, RenewRequest::new(self.lease(lease), number, amounts))
     }
 
-    fn complete_request(&self, text: &str) -> CompleteRequest {
+    pub(crate) fn complete_request(&self, text: &str) -> CompleteRequest {
         let (lease, pairs) = self.lease_and_pairs(text);
         let actuals = Actuals::of(pairs).expect("facts use valid actuals");
         CompleteRequest::new(self.lease(lease), actuals)

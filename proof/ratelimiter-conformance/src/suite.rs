@@ -364,6 +364,17 @@ table_of_facts! { $
         ren_03_a_released_lease_cannot_be_renewed: "REN-03, OPS-01" needs Renews,
         ren_03_a_repeated_reserve_is_compared_with_the_first_requirements: "REN-03, RES-04" needs Renews,
     }
+    waiting {
+        wait_01_a_reserve_waits_until_there_is_room: "WAIT-01" needs Waits,
+        wait_01_what_a_complete_returns_of_a_rolling_limit_is_waited_for: "WAIT-01, COM-02" needs Waits,
+        wait_01_every_other_refusal_is_immediate: "WAIT-01, RES-04, RES-09" needs Waits,
+        wait_01_the_end_of_a_pause_is_waited_for: "WAIT-01, PAUSE-01" needs Waits,
+        wait_01_a_greater_capacity_is_waited_for: "WAIT-01, DEF-06" needs Waits,
+        wait_01_without_room_it_is_denied_when_its_time_is_over: "WAIT-01, RES-05" needs Waits,
+        wait_01_each_request_of_a_batch_waits_on_its_own: "WAIT-01" needs Waits,
+        wait_03_a_waiter_delays_nobody_who_needs_another_limit: "WAIT-03" needs Waits,
+        wait_04_a_repeated_lease_joins_the_same_wait: "WAIT-04, RES-04" needs Waits,
+    }
     operate {
         ops_01_a_lease_is_listed_while_it_is_open: "OPS-01",
         ops_01_only_leases_of_the_key_are_listed: "OPS-01",

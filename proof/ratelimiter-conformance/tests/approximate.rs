@@ -113,6 +113,7 @@ impl Fixture for RunningClockFixture {
             forgets_after: Err("nothing is forgotten"),
             remembers_at_most: Err("nothing is forgotten"),
             renews: Ok(()),
+            waits: Err("each call is answered at once"),
             templates: Ok(()),
             replaces_limits: Ok(()),
             instances_at_most: Err("the bound of a million is not worth reaching here"),
@@ -274,6 +275,15 @@ mod conformance {
             ren_02_without_holds_a_lease_can_be_renewed_until_its_last_reservation_has_lapsed,
             ren_02_what_has_lapsed_counts_zero,
             ren_03_a_repetition_begins_no_timeout_again,
+            wait_01_a_reserve_waits_until_there_is_room,
+            wait_01_what_a_complete_returns_of_a_rolling_limit_is_waited_for,
+            wait_01_every_other_refusal_is_immediate,
+            wait_01_the_end_of_a_pause_is_waited_for,
+            wait_01_a_greater_capacity_is_waited_for,
+            wait_01_without_room_it_is_denied_when_its_time_is_over,
+            wait_01_each_request_of_a_batch_waits_on_its_own,
+            wait_03_a_waiter_delays_nobody_who_needs_another_limit,
+            wait_04_a_repeated_lease_joins_the_same_wait,
         ],
     }
 }

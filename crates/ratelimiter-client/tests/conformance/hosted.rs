@@ -65,7 +65,7 @@ impl Hosted {
     }
 
     pub(crate) fn capabilities() -> Capabilities {
-        Capabilities { keeps_definitions: Ok(()), ..capabilities_in_memory() }
+        Capabilities { keeps_definitions: Ok(()), waits: Ok(()), ..capabilities_in_memory() }
     }
 }
 
@@ -82,6 +82,7 @@ pub(crate) fn capabilities_in_memory() -> Capabilities {
         forgets_after: Ok(Duration::from_secs(600)),
         remembers_at_most: Err("the bound of a million is not worth reaching here"),
         renews: Ok(()),
+        waits: Err("a server lets requests wait, around its backend"),
         templates: Ok(()),
         replaces_limits: Ok(()),
         instances_at_most: Err("the bound of a million is not worth reaching here"),

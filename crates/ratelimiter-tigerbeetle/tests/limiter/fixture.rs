@@ -92,6 +92,7 @@ pub fn capabilities(expiry_lag: Duration) -> Capabilities {
         forgets_after: Err("the cluster remembers leases permanently"),
         remembers_at_most: Err("the cluster remembers leases permanently"),
         renews: Ok(()),
+        waits: Err("a server lets requests wait, around its backend"),
         templates: Ok(()),
         replaces_limits: Err("an account keeps what is reserved on it, and its period"),
         instances_at_most: Ok(INSTANCES_MAX),

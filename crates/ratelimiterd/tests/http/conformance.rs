@@ -40,6 +40,7 @@ impl Fixture for ThroughASocket {
             forgets_after: Ok(Duration::from_secs(600)),
             remembers_at_most: Err("the bound of a million is not worth reaching here"),
             renews: Ok(()),
+            waits: Ok(()),
             templates: Ok(()),
             replaces_limits: Ok(()),
             instances_at_most: Err("the bound of a million is not worth reaching here"),

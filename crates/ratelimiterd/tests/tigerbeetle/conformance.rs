@@ -99,6 +99,7 @@ fn capabilities() -> Capabilities {
         forgets_after: Err("the cluster knows a lease for ever"),
         remembers_at_most: Err("the cluster knows a lease for ever"),
         renews: Ok(()),
+        waits: Ok(()),
         templates: Ok(()),
         replaces_limits: Err("an account keeps what is reserved on it, and its period"),
         instances_at_most: Err("a million is not worth reaching here"),

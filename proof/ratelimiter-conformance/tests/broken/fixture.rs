@@ -56,6 +56,7 @@ impl Fixture for FlawedFixture {
             forgets_after: Ok(Duration::from_secs(600)),
             remembers_at_most: Ok(REMEMBER_MAX),
             renews: Ok(()),
+            waits: Ok(()),
             templates: Ok(()),
             replaces_limits: Ok(()),
             instances_at_most: Ok(INSTANCES_MAX),

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actual, Actuals, Backend, CAPACITY_MAX, CompleteError, CompleteRequest, Decision, DefineError,
@@ -14,6 +15,9 @@ use ratelimiter::{
     Renewal, Requirements, ReserveError, ReserveRequest, ResetSchedule, ResetTime, StateError,
     Window,
 };
+
+/// How often a request that waits asks for room.
+const ASKS_MAX: usize = 1_000;
 
 /// A deliberate bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,10 +99,12 @@ pub(crate) enum Flaw {
     RenewsAgain,
     /// A renew also begins the windows of rolling reservations again.
     RenewsEverything,
+    /// A reserve that would wait is denied at once.
+    NeverWaits,
 }
 
 impl Flaw {
-    pub(crate) const ALL: [Self; 53] = [
+    pub(crate) const ALL: [Self; 54] = [
         Self::MixesUpCase,
         Self::CutsWindows,
         Self::DropsDescriptions,
@@ -152,6 +158,7 @@ impl Flaw {
         Self::RenewsNothing,
         Self::RenewsAgain,
         Self::RenewsEverything,
+        Self::NeverWaits,
     ];
 }
 
@@ -288,6 +295,17 @@ impl FlawedLimiter {
             }
         }
         Ok(decision)
+    }
+
+    /// Asks again and again until the answer is final. A flaw may keep room away, so not for ever.
+    async fn wait(&self, request: &ReserveRequest) {
+        let turn = Turn { attempt: Some(0), ..Turn::default() };
+        for _ in 0..ASKS_MAX {
+            match self.inner.reserve_in_turn(&self.passed_on(request), turn) {
+                Ok(TurnAnswer { ask_again_after: Some(_), .. }) => tokio::task::yield_now().await,
+                Ok(_) | Err(_) => return,
+            }
+        }
     }
 
     fn complete_with_flaw(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
@@ -437,6 +455,9 @@ impl FlawedLimiter {
 
 impl Limiter for FlawedLimiter {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        if request.wait.is_some() && !self.has(Flaw::NeverWaits) {
+            self.wait(request).await;
+        }
         self.reserve_with_flaw(request)
     }
 
@@ -460,7 +481,7 @@ impl Limiter for FlawedLimiter {
             });
             let answer = match earlier_denial {
                 Some(denial) if self.has(Flaw::StopsBatches) => denial.clone(),
-                _ => self.reserve_with_flaw(request),
+                _ => self.reserve(request).await,
             };
             answers.push(answer);
         }

@@ -124,6 +124,10 @@ const BROKEN: &[(Flaw, &str)] = &[
     (Flaw::RenewsEverything, "ren_02_rolling_reservations_keep_their_expiry"),
     (Flaw::RenewsAgain, "ren_03_a_repeated_number_answers_as_before"),
     (Flaw::RenewsAgain, "ren_03_a_denied_number_stays_denied"),
+    (Flaw::NeverWaits, "wait_01_a_reserve_waits_until_there_is_room"),
+    (Flaw::ForgetsDenials, "wait_01_without_room_it_is_denied_when_its_time_is_over"),
+    (Flaw::LooksAtCapacityFirst, "wait_01_every_other_refusal_is_immediate"),
+    (Flaw::CountsReplays, "wait_04_a_repeated_lease_joins_the_same_wait"),
 ];
 
 #[test]
