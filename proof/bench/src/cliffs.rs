@@ -65,6 +65,8 @@ const BYTES_PER_MIB: f64 = 1_048_576.0;
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     rounds: usize,
+    /// Rounds of what takes little time, and differs by little.
+    many_rounds: usize,
     /// Rounds of what takes long, and varies little.
     long_rounds: usize,
     remembered: usize,
@@ -131,6 +133,7 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
 fn sizes(scale: Scale) -> Sizes {
     let full = Sizes {
         rounds: 7,
+        many_rounds: 31,
         long_rounds: 3,
         remembered: 1_000_000,
         operations: 25_000,
@@ -149,6 +152,7 @@ fn sizes(scale: Scale) -> Sizes {
     };
     let quick = Sizes {
         rounds: 1,
+        many_rounds: 1,
         long_rounds: 1,
         remembered: 100,
         operations: 100,
@@ -185,7 +189,7 @@ fn describe(sizes: Sizes) -> String {
          windows of a second show what the remembered leases take; the difference is measured.\n\
          - Bursts: resident memory. The second burst begins when the leases of the first are completed and forgotten.\n\
          - Templates: calls to {} models, whose limits exist already.\n\
-         - The layer where requests may wait: the calls of a server to its backend, without HTTP.\n\
+         - The layer where requests may wait: the calls of a server to its backend, without HTTP. The backend is the same one, with and without the layer.\n\
          - Wake-ups: a complete, and all that the server does for its waiters until the next one is admitted. Where the limits have room in turn, \
          nobody is, because each waiter needs both.",
         count(MODELS),
@@ -213,7 +217,7 @@ fn lease_ids(sizes: Sizes, progress: &Progress) -> Case {
 }
 
 fn templates(sizes: Sizes, progress: &Progress) -> Case {
-    let Sizes { remembered, operations, rounds, .. } = sizes;
+    let Sizes { remembered, operations, many_rounds, .. } = sizes;
     let models = MODELS.min(remembered);
     let mut comparison = Comparison::new();
     let limiters = [
@@ -224,20 +228,19 @@ fn templates(sizes: Sizes, progress: &Progress) -> Case {
         (0..models).for_each(|n| limiter.reserve_and_complete(n));
         comparison.add(name, move || nanos_each(operations, |n| limiter.reserve_and_complete(n)));
     }
-    let rounds = comparison.run(rounds, progress, "templates");
+    let rounds = comparison.run(many_rounds, progress, "templates");
     let nanos = |name| format!("{} ns", rounds.summary(name, itself));
     let measured = rounds.ratio(FROM_TEMPLATES, DEFINED, itself);
     Case { bad: nanos(FROM_TEMPLATES), good: nanos(DEFINED), measured }
 }
 
 fn layer(sizes: Sizes, progress: &Progress) -> Case {
-    let Sizes { remembered, operations, rounds, .. } = sizes;
+    let Sizes { remembered, operations, many_rounds, .. } = sizes;
     let models = MODELS.min(remembered);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let mut comparison = Comparison::new();
-    let mut layered = PreparedLimiter::new(models);
+    let [mut layered, mut plain] = PreparedLimiter::new(models).shared();
     let layer = runtime.block_on(async { waiting::layer(&layered.limiter) });
-    let mut plain = PreparedLimiter::new(models);
     comparison.add(LAYER, move || {
         nanos_each(operations, |n| waiting::reserve_and_complete(&layer, layered.next_call(n)))
     });
@@ -245,7 +248,7 @@ fn layer(sizes: Sizes, progress: &Progress) -> Case {
         let limiter = plain.limiter.clone();
         nanos_each(operations, |n| waiting::reserve_and_complete_at(&limiter, plain.next_call(n)))
     });
-    let rounds = comparison.run(rounds, progress, "the layer where requests may wait");
+    let rounds = comparison.run(many_rounds, progress, "the layer where requests may wait");
     let nanos = |name| format!("{} ns", rounds.summary(name, itself));
     let measured = rounds.ratio(LAYER, BACKEND, itself);
     Case { bad: nanos(LAYER), good: nanos(BACKEND), measured }
