@@ -6,6 +6,7 @@ pub(crate) mod idle;
 mod stalls;
 mod waiting;
 
+use std::cell::RefCell;
 use std::thread;
 use std::time::Duration;
 
@@ -238,15 +239,19 @@ fn layer(sizes: Sizes, progress: &Progress) -> Case {
     let Sizes { remembered, operations, many_rounds, .. } = sizes;
     let models = MODELS.min(remembered);
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let prepared = PreparedLimiter::new(models);
+    let limiter = prepared.limiter.clone();
+    let layer = runtime.block_on(async { waiting::layer(&limiter) });
+    // The lease IDs of both are one growing sequence: an ID that is older than the last one costs more.
+    let calls = RefCell::new(prepared);
     let mut comparison = Comparison::new();
-    let [mut layered, mut plain] = PreparedLimiter::new(models).shared();
-    let layer = runtime.block_on(async { waiting::layer(&layered.limiter) });
-    comparison.add(LAYER, move || {
-        nanos_each(operations, |n| waiting::reserve_and_complete(&layer, layered.next_call(n)))
+    comparison.add(LAYER, || {
+        let mut calls = calls.borrow_mut();
+        nanos_each(operations, |n| waiting::reserve_and_complete(&layer, calls.next_call(n)))
     });
-    comparison.add(BACKEND, move || {
-        let limiter = plain.limiter.clone();
-        nanos_each(operations, |n| waiting::reserve_and_complete_at(&limiter, plain.next_call(n)))
+    comparison.add(BACKEND, || {
+        let mut calls = calls.borrow_mut();
+        nanos_each(operations, |n| waiting::reserve_and_complete_at(&limiter, calls.next_call(n)))
     });
     let rounds = comparison.run(many_rounds, progress, "the layer where requests may wait");
     let nanos = |name| format!("{} ns", rounds.summary(name, itself));
