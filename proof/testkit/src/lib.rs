@@ -1,21 +1,26 @@
 //! What the tests of several crates share.
 //!
 //! [`RunSeed`] is the seed of a run, [`shortest`] shrinks what fails, [`Process`] and [`Server`] are child processes. Features: `waiting` waits in
-//! async tests, `limiter` has scripts of limiter calls, `coordination` a wrapper around providers, `tigerbeetle` and `postgres` start real servers.
+//! async tests, `limiter` has scripts of limiter calls, `coordination` a wrapper around providers, `tigerbeetle`, `postgres` and `redis`
+//! start real servers.
 
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+#[cfg(any(feature = "redis", feature = "tigerbeetle"))]
+mod binary;
 #[cfg(feature = "coordination")]
 pub mod coordination;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod run_seed;
 #[cfg(feature = "limiter")]
 pub mod script;
 mod server;
 mod shortest;
-#[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "tigerbeetle"))]
 mod suite;
 #[cfg(feature = "tigerbeetle")]
 pub mod tigerbeetle;
@@ -28,7 +33,7 @@ pub use process::{Process, copy_program, this_program};
 pub use run_seed::{RunSeed, VARIABLE};
 pub use server::{Server, ask, without_settings};
 pub use shortest::shortest;
-#[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
+#[cfg(any(feature = "postgres", feature = "redis", feature = "tigerbeetle"))]
 pub use suite::Suite;
 #[cfg(feature = "waiting")]
 pub use waiting::{eventually, pass, run, within};
