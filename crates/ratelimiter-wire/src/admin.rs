@@ -70,7 +70,7 @@ impl DefineAnswer {
     pub fn of(result: Result<LimitStatus, DefineError>) -> Self {
         match result {
             Ok(status) => Self { ok: true, status: Some(status.into()), ..Self::default() },
-            Err(error) => refusal_of(error, "key").into(),
+            Err(error) => refusal_of(error, "").into(),
         }
     }
 
@@ -91,14 +91,17 @@ impl DefineAnswer {
             }
             Err(error) => {
                 let at = match &error {
-                    DefineError::InvalidKey { key, .. } => keys.iter().position(|k| k == key),
+                    DefineError::InvalidKey { key, .. }
+                    | DefineError::CapacityOutOfRange { key, .. } => {
+                        keys.iter().position(|k| k == key)
+                    }
                     DefineError::KindConflict { .. }
                     | DefineError::TooManyTemplates { .. }
                     | DefineError::Unanswered(_)
                     | DefineError::Refused(_) => None,
                 };
-                let field = format!("{LIMITS}[{}].key", at.unwrap_or_default());
-                refusal_of(error, &field).into()
+                let place = format!("{LIMITS}[{}].", at.unwrap_or_default());
+                refusal_of(error, &place).into()
             }
         }
     }
@@ -162,11 +165,16 @@ fn status_of(status: StatusBody, asked: &Limit) -> LimitStatus {
     }
 }
 
-/// `field` is the path of the key, if that is invalid.
-fn refusal_of(error: DefineError, field: &str) -> Refusal {
+/// `place` is the path of the definition, if a field of it is invalid.
+fn refusal_of(error: DefineError, place: &str) -> Refusal {
     let message = error.to_string();
     let error = match error {
-        DefineError::InvalidKey { .. } => return Refusal::of_field(field, message),
+        DefineError::InvalidKey { .. } => {
+            return Refusal::of_field(&format!("{place}key"), message);
+        }
+        DefineError::CapacityOutOfRange { .. } => {
+            return Refusal::of_field(&format!("{place}capacity"), message);
+        }
         DefineError::KindConflict { key, is: _ } => ErrorCode::KindConflict { key },
         DefineError::TooManyTemplates { .. } => ErrorCode::TooManyLimits,
         DefineError::Unanswered(Unanswered { .. }) => ErrorCode::BackendError,

@@ -1,0 +1,368 @@
+//! A few connections that all requests share.
+//!
+//! Requests that arrive together are pipelined on a connection without waiting for a timer. A connection that fails is dropped, and the next
+//! request opens another one, with growing pauses while that fails (`RDS-05`).
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use ratelimiter::Unanswered;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd,
+};
+use tokio::time::Instant;
+
+use crate::config::RedisConfig;
+use crate::options::TimeSource;
+use crate::reply::Reply;
+use crate::script::{ScriptName, Scripts};
+
+/// Retry hint for a request that Redis did not answer.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// The pause after the first failed attempt to connect; it doubles with each further one.
+const RECONNECT_AFTER: Duration = Duration::from_millis(20);
+const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
+/// The most commands of one pipeline: a longer batch is sent in several, so that other requests come between.
+const PIPELINE_MAX: usize = 128;
+
+/// The connections of a limiter.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    config: RedisConfig,
+    scripts: Scripts,
+    slots: Box<[Slot]>,
+    next: AtomicUsize,
+    /// Why the last request had no answer; `None` after one that had.
+    problem: RwLock<Option<RedisProblem>>,
+    counters: Counters,
+}
+
+/// Why Redis does not answer (`RDS-06`).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Redis at {place}: {reason}")]
+pub struct RedisProblem {
+    /// Where it is, without the password.
+    pub place: String,
+    /// The name of the reason, for metrics: `away`, `timeout`, `loading`, `read_only`, `memory`, `auth`, `permission` or `other`.
+    pub kind: &'static str,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+/// What the connections have counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Observations {
+    /// Requests and pipelines that were sent.
+    pub round_trips: u64,
+    /// Script calls in them.
+    pub calls: u64,
+    /// Those without an answer, by [`RedisProblem::kind`].
+    pub errors: Vec<(&'static str, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    round_trips: AtomicU64,
+    calls: AtomicU64,
+    errors: Mutex<Vec<(&'static str, u64)>>,
+}
+
+/// A connection, or none.
+#[derive(Debug, Default)]
+struct Slot {
+    open: RwLock<Option<NumberedConnection>>,
+    /// Held by the request that connects.
+    connecting: tokio::sync::Mutex<Attempts>,
+}
+
+#[derive(Debug, Clone)]
+struct NumberedConnection {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+/// Attempts to connect.
+#[derive(Debug, Default)]
+struct Attempts {
+    count: u64,
+    /// The pause after the last one, its end, and why it failed; `None` if it did not.
+    failed: Option<(Duration, Instant, RedisError)>,
+}
+
+impl Connections {
+    pub(crate) fn new(config: RedisConfig, time: TimeSource) -> Self {
+        Self {
+            scripts: Scripts::new(time),
+            slots: (0..config.connections).map(|_| Slot::default()).collect(),
+            config,
+            next: AtomicUsize::new(0),
+            problem: RwLock::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) const fn config(&self) -> &RedisConfig {
+        &self.config
+    }
+
+    /// A call of a script, without its arguments.
+    pub(crate) fn call(&self, script: ScriptName) -> Cmd {
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.scripts.get(script).sha).arg(1).arg(&self.config.prefix);
+        call
+    }
+
+    /// Makes a call of a script.
+    pub(crate) async fn run(&self, script: ScriptName, call: &Cmd) -> Result<Reply, Unanswered> {
+        let answer = self.send(call).await;
+        match answer {
+            Err(error) if is_unknown_script(&error) => self.load_and_run(script, call).await,
+            answer => self.interpret(answer).and_then(Reply::new),
+        }
+    }
+
+    /// Makes several calls of a script, pipelined.
+    pub(crate) async fn run_all(
+        &self,
+        script: ScriptName,
+        calls: &[Cmd],
+    ) -> Vec<Result<Reply, Unanswered>> {
+        let mut replies = Vec::with_capacity(calls.len());
+        for chunk in calls.chunks(PIPELINE_MAX) {
+            let answers = match chunk {
+                [one] => vec![self.send(one).await],
+                _ => self.send_pipeline(chunk).await,
+            };
+            for (call, answer) in chunk.iter().zip(answers) {
+                replies.push(match answer {
+                    Err(error) if is_unknown_script(&error) => {
+                        self.load_and_run(script, call).await
+                    }
+                    answer => self.interpret(answer).and_then(Reply::new),
+                });
+            }
+        }
+        replies
+    }
+
+    /// Sends a plain command.
+    pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Unanswered> {
+        let answer = self.send(command).await;
+        self.interpret(answer)
+    }
+
+    /// Why the last request had no answer.
+    pub(crate) fn problem(&self) -> Option<RedisProblem> {
+        self.problem.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn observations(&self) -> Observations {
+        let Counters { round_trips, calls, errors } = &self.counters;
+        Observations {
+            round_trips: round_trips.load(Ordering::Relaxed),
+            calls: calls.load(Ordering::Relaxed),
+            errors: errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// The script cache of Redis was lost (`RDS-06`). Running a script by its text also loads it.
+    async fn load_and_run(&self, script: ScriptName, call: &Cmd) -> Result<Reply, Unanswered> {
+        let mut with_text = cmd("EVAL");
+        with_text.arg(&self.scripts.get(script).text);
+        for argument in call.args_iter().skip(2) {
+            match argument {
+                redis::Arg::Simple(bytes) => with_text.arg(bytes),
+                other => unreachable!("a script takes no {other:?}"),
+            };
+        }
+        let answer = self.send(&with_text).await;
+        self.interpret(answer).and_then(Reply::new)
+    }
+
+    async fn send(&self, call: &Cmd) -> Result<Value, RedisError> {
+        let sent = self.with_connection(async |connection| {
+            self.count(1);
+            connection.send_packed_command(call).await
+        });
+        error_of(sent.await?)
+    }
+
+    async fn send_pipeline(&self, calls: &[Cmd]) -> Vec<Result<Value, RedisError>> {
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        for call in calls {
+            pipeline.add_command(call.clone());
+        }
+        let sent = self.with_connection(async |connection| {
+            self.count(calls.len());
+            connection.send_packed_commands(&pipeline, 0, calls.len()).await
+        });
+        match sent.await {
+            Ok(values) if values.len() == calls.len() => values.into_iter().map(error_of).collect(),
+            Ok(_) => {
+                let error = RedisError::from((ErrorKind::Parse, "too few answers"));
+                calls.iter().map(|_| Err(error.clone())).collect()
+            }
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// Uses the next connection; drops it if it fails.
+    async fn with_connection<T>(
+        &self,
+        send: impl AsyncFnOnce(&mut MultiplexedConnection) -> Result<T, RedisError>,
+    ) -> Result<T, RedisError> {
+        let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];
+        let answer_by = Instant::now() + self.config.request_timeout;
+        let connected = tokio::time::timeout_at(answer_by, slot.connect(&self.config)).await;
+        let mut open = connected.unwrap_or_else(|_| Err(timed_out()))?;
+        let sent = tokio::time::timeout_at(answer_by, send(&mut open.connection)).await;
+        let sent = sent.unwrap_or_else(|_| Err(timed_out()));
+        if let Err(error) = &sent
+            && (error.is_io_error() || error.is_unrecoverable_error() || is_wrong_server(error))
+        {
+            slot.drop_connection(open.number);
+        }
+        sent
+    }
+
+    fn count(&self, calls: usize) {
+        self.counters.round_trips.fetch_add(1, Ordering::Relaxed);
+        self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
+    }
+
+    fn interpret<T>(&self, answer: Result<T, RedisError>) -> Result<T, Unanswered> {
+        let error = match answer {
+            Ok(answer) => {
+                // Nearly always there was none before.
+                if self.problem().is_some() {
+                    self.set_problem(None);
+                    tracing::info!("redis answers again");
+                }
+                return Ok(answer);
+            }
+            Err(error) => error,
+        };
+        let problem = RedisProblem::of(&error, &self.config);
+        let mut errors = self.counters.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        match errors.iter_mut().find(|(kind, _)| *kind == problem.kind) {
+            Some((_, count)) => *count += 1,
+            None => errors.push((problem.kind, 1)),
+        }
+        drop(errors);
+        let unanswered = Unanswered { reason: problem.to_string(), retry_after: RETRY_AFTER };
+        if self.problem().is_none_or(|before| before.kind != problem.kind) {
+            tracing::warn!(%error, reason = problem.kind, "redis does not answer");
+        }
+        self.set_problem(Some(problem));
+        Err(unanswered)
+    }
+
+    fn set_problem(&self, problem: Option<RedisProblem>) {
+        *self.problem.write().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+}
+
+impl Slot {
+    /// The open connection, or a new one.
+    async fn connect(&self, config: &RedisConfig) -> Result<NumberedConnection, RedisError> {
+        if let Some(open) = self.open() {
+            return Ok(open);
+        }
+        let mut attempts = self.connecting.lock().await;
+        if let Some(open) = self.open() {
+            return Ok(open);
+        }
+        if let Some((_, until, error)) = &attempts.failed
+            && Instant::now() < *until
+        {
+            return Err(error.clone());
+        }
+        attempts.count += 1;
+        let timeout = Some(config.request_timeout);
+        // The response timeout is ours: it includes the time to connect.
+        let settings = AsyncConnectionConfig::new()
+            .set_connection_timeout(timeout)
+            .set_response_timeout(timeout);
+        let connected = config.client.get_multiplexed_async_connection_with_config(&settings).await;
+        match connected {
+            Ok(connection) => {
+                attempts.failed = None;
+                let open = NumberedConnection { number: attempts.count, connection };
+                *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+                Ok(open)
+            }
+            Err(error) => {
+                let pause = attempts.failed.as_ref().map_or(RECONNECT_AFTER, |(pause, ..)| {
+                    pause.saturating_mul(2).min(RECONNECT_AFTER_MAX)
+                });
+                attempts.failed = Some((pause, Instant::now() + pause, error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn open(&self) -> Option<NumberedConnection> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Drops the connection, unless there is another one by now.
+    fn drop_connection(&self, number: u64) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.take_if(|open| open.number == number);
+    }
+}
+
+impl RedisProblem {
+    fn of(error: &RedisError, config: &RedisConfig) -> Self {
+        let text = error.to_string();
+        let code = error.code().unwrap_or_default();
+        let (kind, advice) = match error.kind() {
+            _ if error.is_timeout() => ("timeout", "no answer in time (redis.request_timeout_ms)"),
+            ErrorKind::Server(ServerErrorKind::BusyLoading) => ("loading", "it loads its data"),
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
+                ("read_only", "it is a read-only replica; redis.url names the primary")
+            }
+            ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                ("permission", "the user may not do this; docs/redis.md lists the rights it needs")
+            }
+            ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
+            _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),
+            _ if code == "OOM" || text.contains("OOM") => {
+                ("memory", "maxmemory is reached; give it more, nothing of ours may be evicted")
+            }
+            ErrorKind::Io => ("away", "it cannot be reached"),
+            _ => ("other", "it refused a request"),
+        };
+        let place = config.place().to_owned();
+        Self { place, kind, reason: format!("{advice}: {text}") }
+    }
+}
+
+const WRONG_PASSWORD: &str = "the user or password in redis.url is wrong, or missing";
+
+/// An error of Redis inside an answer.
+fn error_of(value: Value) -> Result<Value, RedisError> {
+    match value {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    }
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// After a failover another server is the primary, perhaps at the same address.
+fn is_wrong_server(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+            | ErrorKind::AuthenticationFailed
+    )
+}
+
+fn timed_out() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+}

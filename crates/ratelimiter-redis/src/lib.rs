@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # What is here
+//!
+//! [`RedisLimiter`] implements the rules that all backends share. Everything that must be atomic is a script of its own in `src/scripts`; this
+//! crate resolves definitions, sends one script call per request, and interprets the answer. No other crate uses a Redis client.
+
+#![allow(clippy::doc_markdown, reason = "PostgreSQL and TigerBeetle are names, not items")]
+
+mod config;
+mod connections;
+mod definitions;
+mod limiter;
+mod options;
+mod reply;
+mod script;
+
+pub use config::{
+    CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, RedisConfig,
+    RedisSettings,
+};
+pub use connections::{Observations, RedisProblem};
+pub use limiter::{CAPACITY_MAX, LOOK_EVERY, RedisLimiter};
+pub use options::{RedisOptions, TimeSource};

@@ -1,0 +1,292 @@
+//! The limiter on Redis.
+//!
+//! A request becomes one call of a script with the definitions of its keys. Three answers of a script are not final: `stale` (the definitions
+//! have changed), `period` (the period of a calendar limit has ended) and `again` (more has expired than one call collects, `RDS-03`).
+
+mod complete;
+mod define;
+mod denial;
+mod leases;
+mod renew;
+mod reserve;
+mod states;
+mod sweep;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
+    Page, ReleaseError, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest,
+    StateError, Unanswered,
+};
+use ratelimiter_wire::LimitsDocument;
+use redis::{Cmd, cmd};
+
+use self::sweep::SweepState;
+use crate::config::RedisConfig;
+use crate::connections::{Connections, Observations, RETRY_AFTER, RedisProblem};
+use crate::definitions::Definitions;
+use crate::options::RedisOptions;
+use crate::reply::{Reply, text, timestamp};
+use crate::script::ScriptName;
+
+/// The largest capacity of a limit on Redis: 2^53-1, up to which its scripts count exactly (`RES-07`).
+pub const CAPACITY_MAX: u64 = (1 << 53) - 1;
+/// How often a server with waiting requests should look for room that others have freed.
+pub const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The limiter that keeps definitions, reservations and leases in Redis. Any number of them may share one Redis, in one process or in many:
+/// all of them see the same limits, and a lease that one allows can be completed at another.
+///
+/// Call [`tick`](RedisLimiter::tick) several times a second, at one of them or at each.
+pub struct RedisLimiter {
+    redis: Connections,
+    options: RedisOptions,
+    definitions: RwLock<Definitions>,
+    /// Held by the request that reads the definitions.
+    reading: tokio::sync::Mutex<()>,
+    /// The time of Redis at its last answer, in microseconds.
+    now: AtomicU64,
+    /// Use that no reservation covered, by the key of the limit; that of instances is counted by template.
+    uncovered: Mutex<HashMap<LimitKey, u128>>,
+    sweep: tokio::sync::Mutex<SweepState>,
+    open_leases: AtomicU64,
+    instances: Mutex<Vec<(LimitKey, usize)>>,
+}
+
+/// What an answer of a script asks for.
+enum Next {
+    Done(Reply),
+    /// The same call again.
+    Again,
+    /// The call with the present definitions and period.
+    Rebuild,
+}
+
+impl RedisLimiter {
+    /// A limiter on this Redis. Connects at the first request.
+    pub fn new(config: RedisConfig, options: RedisOptions) -> Self {
+        Self {
+            redis: Connections::new(config, options.time),
+            options,
+            definitions: RwLock::default(),
+            reading: tokio::sync::Mutex::default(),
+            now: AtomicU64::new(0),
+            uncovered: Mutex::default(),
+            sweep: tokio::sync::Mutex::default(),
+            open_leases: AtomicU64::new(0),
+            instances: Mutex::default(),
+        }
+    }
+
+    /// Whether Redis answers.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn ready(&self) -> Result<(), RedisProblem> {
+        let pinged = self.redis.command(&cmd("PING")).await;
+        match (pinged, self.redis.problem()) {
+            (Err(_), Some(problem)) => Err(problem),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was counted since the start.
+    pub fn observations(&self) -> Observations {
+        self.redis.observations()
+    }
+
+    /// The key for which metrics of a limit are kept: its own, or that of the template that governs it. `None` if neither a definition nor a
+    /// template governs it.
+    pub fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        let definitions = self.definitions();
+        definitions.find(key).map(|known| known.limit.key.clone())
+    }
+
+    fn definitions(&self) -> RwLockReadGuard<'_, Definitions> {
+        self.definitions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn redis_now(&self) -> Timestamp {
+        timestamp(self.now.load(Ordering::Relaxed))
+    }
+
+    fn lock_uncovered(&self) -> MutexGuard<'_, HashMap<LimitKey, u128>> {
+        self.uncovered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call until its answer is final. `build` adds the arguments by the definitions.
+    async fn ask<E: From<Unanswered>>(
+        &self,
+        script: ScriptName,
+        build: impl Fn(&Definitions, Cmd) -> Result<Cmd, E>,
+    ) -> Result<Reply, E> {
+        loop {
+            let (call, generation) = self.build(script, &build)?;
+            loop {
+                match self.next(self.redis.run(script, &call).await?, &generation).await? {
+                    Next::Done(reply) => return Ok(reply),
+                    Next::Again => {}
+                    Next::Rebuild => break,
+                }
+            }
+        }
+    }
+
+    fn build<E>(
+        &self,
+        script: ScriptName,
+        build: impl Fn(&Definitions, Cmd) -> Result<Cmd, E>,
+    ) -> Result<(Cmd, String), E> {
+        let definitions = self.definitions();
+        let call = build(&definitions, self.redis.call(script))?;
+        Ok((call, definitions.generation.clone()))
+    }
+
+    /// Interprets what every script may answer.
+    async fn next(&self, reply: Reply, generation: &str) -> Result<Next, Unanswered> {
+        if let Some(now) = reply.now() {
+            self.now.store(now, Ordering::Relaxed);
+        }
+        Ok(match reply.status() {
+            "again" => Next::Again,
+            "period" => Next::Rebuild,
+            "stale" => {
+                self.read_definitions(generation).await?;
+                Next::Rebuild
+            }
+            _ => Next::Done(reply),
+        })
+    }
+
+    /// Reads the definitions if they are still those of this generation.
+    async fn read_definitions(&self, generation: &str) -> Result<(), Unanswered> {
+        let _reading = self.reading.lock().await;
+        if self.definitions().generation != generation {
+            return Ok(());
+        }
+        let script = ScriptName::Definitions;
+        let reply = self.redis.run(script, &self.redis.call(script)).await?;
+        let (generation, document) = (reply.text(2)?.to_owned(), reply.text(3)?.to_owned());
+        let parse = move || match document.as_str() {
+            "" => Ok(LimitsDocument::default()),
+            text => LimitsDocument::read(text.as_bytes()),
+        };
+        let parsed = tokio::task::spawn_blocking(parse).await;
+        let parsed = parsed.map_err(|error| no_document(&error.to_string()))?;
+        let LimitsDocument { registry, preserved, notes } =
+            parsed.map_err(|error| no_document(&error.to_string()))?;
+        for note in notes {
+            tracing::warn!(%note, "a definition in redis is not understood");
+        }
+        let mut definitions = self.definitions.write().unwrap_or_else(PoisonError::into_inner);
+        definitions.replace(generation, registry, preserved);
+        Ok(())
+    }
+
+    /// Whether the known definitions are the present ones; reads them if not.
+    async fn has_present_definitions(&self) -> Result<bool, Unanswered> {
+        let known = self.definitions().generation.clone();
+        let meta = format!("{}:meta", self.redis.config().prefix);
+        let present = self.redis.command(cmd("HGET").arg(meta).arg("generation")).await?;
+        if text(Some(&present)).unwrap_or_default() == known {
+            return Ok(true);
+        }
+        self.read_definitions(&known).await?;
+        Ok(false)
+    }
+
+    /// The arguments of what is remembered of past leases.
+    fn add_memory(&self, call: &mut Cmd) {
+        let micros = u64::try_from(self.options.remember_for.as_micros()).unwrap_or(u64::MAX >> 11);
+        call.arg(micros).arg(self.options.remember_max);
+    }
+
+    /// The arguments of the bounds on instances.
+    fn add_bounds(&self, call: &mut Cmd) {
+        call.arg(self.options.instances_max).arg(self.options.new_instances_per_second_max);
+    }
+}
+
+impl Limiter for RedisLimiter {
+    async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        self.reserve_one(request).await
+    }
+
+    async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        self.complete_freeing(request).await.map(drop)
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.renew_freeing(request).await.map(|(renewal, _)| renewal)
+    }
+
+    /// All at once: they are pipelined.
+    async fn reserve_batch(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<Decision, ReserveError>> {
+        self.reserve_many(requests).await
+    }
+
+    /// All at once: they are pipelined.
+    async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {
+        self.complete_many(requests).await
+    }
+}
+
+impl Backend for RedisLimiter {
+    async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        Ok(self.define_limits(vec![limit]).await?[0])
+    }
+
+    /// All or none.
+    async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
+        self.define_limits(limits).await
+    }
+
+    async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        self.delete_limit(key).await
+    }
+
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        Ok(self.state_of(key).await?)
+    }
+
+    async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
+        self.states_where(page, |_| true).await
+    }
+
+    async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
+        self.leases_where(page, |_| true).await
+    }
+
+    async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.release_lease(lease).await
+    }
+
+    async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        self.forgive_debt(key).await
+    }
+}
+
+impl fmt::Debug for RedisLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisLimiter")
+            .field("place", &self.redis.config().place())
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+fn no_document(reason: &str) -> Unanswered {
+    let reason = format!("the definitions in Redis cannot be read: {reason}");
+    tracing::error!(reason);
+    Unanswered { reason, retry_after: RETRY_AFTER }
+}

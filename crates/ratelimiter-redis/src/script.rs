@@ -1,0 +1,82 @@
+//! The scripts, each a file of its own.
+
+use redis::Script;
+
+use crate::options::TimeSource;
+
+/// One of the scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScriptName {
+    Reserve,
+    Complete,
+    Renew,
+    States,
+    Leases,
+    Forgive,
+    GiveUp,
+    Definitions,
+    Define,
+    Realign,
+    Sweep,
+}
+
+/// The text of a script and its hash, by which Redis knows it.
+#[derive(Debug)]
+pub(crate) struct LoadedScript {
+    pub(crate) text: String,
+    pub(crate) sha: String,
+}
+
+/// All scripts.
+#[derive(Debug)]
+pub(crate) struct Scripts([LoadedScript; ScriptName::ALL.len()]);
+
+impl ScriptName {
+    const ALL: [Self; 11] = [
+        Self::Reserve,
+        Self::Complete,
+        Self::Renew,
+        Self::States,
+        Self::Leases,
+        Self::Forgive,
+        Self::GiveUp,
+        Self::Definitions,
+        Self::Define,
+        Self::Realign,
+        Self::Sweep,
+    ];
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Reserve => include_str!("scripts/reserve.lua"),
+            Self::Complete => include_str!("scripts/complete.lua"),
+            Self::Renew => include_str!("scripts/renew.lua"),
+            Self::States => include_str!("scripts/states.lua"),
+            Self::Leases => include_str!("scripts/leases.lua"),
+            Self::Forgive => include_str!("scripts/forgive.lua"),
+            Self::GiveUp => include_str!("scripts/give_up.lua"),
+            Self::Definitions => include_str!("scripts/definitions.lua"),
+            Self::Define => include_str!("scripts/define.lua"),
+            Self::Realign => include_str!("scripts/realign.lua"),
+            Self::Sweep => include_str!("scripts/sweep.lua"),
+        }
+    }
+}
+
+impl Scripts {
+    pub(crate) fn new(time: TimeSource) -> Self {
+        let time = match time {
+            TimeSource::Server => include_str!("scripts/time.lua"),
+            TimeSource::Simulated => include_str!("scripts/simulated_time.lua"),
+        };
+        Self(ScriptName::ALL.map(|name| {
+            let text = format!("{time}\n{}\n{}", include_str!("scripts/prelude.lua"), name.text());
+            let sha = Script::new(&text).get_hash().to_owned();
+            LoadedScript { text, sha }
+        }))
+    }
+
+    pub(crate) fn get(&self, name: ScriptName) -> &LoadedScript {
+        &self.0[name as usize]
+    }
+}

@@ -1,0 +1,180 @@
+-- Reserves all requirements of a lease, or nothing.
+--
+-- ARGV: lease, generation, how long and how many past leases are remembered, the most instances and new ones in a second, the index of a
+-- requirement that others wait for (0: none), whether the caller waits, whether the lease may be returned, job;
+-- then for each requirement its units and definition.
+--
+-- Cost, with n limits: 3 operations; for each limit 1 to read it, and 2 if something has expired; then
+--   allowed: n * 2 + 3, and now and then 2 to let a TTL grow;  denied: n + 2 and the search for the hint;  repeated: nothing.
+
+local id, generation = ARGV[1], ARGV[2]
+local remember, remember_max = tonumber(ARGV[3]), tonumber(ARGV[4])
+local instances_max, per_second_max = tonumber(ARGV[5]), tonumber(ARGV[6])
+local behind, waits, may_return, job = tonumber(ARGV[7]), ARGV[8] == '1', ARGV[9] == '1', ARGV[10]
+
+if not is_current(generation) then
+  return { 'stale' }
+end
+local lease = lease_of(id, remember)
+if lease and lease[STATE] == 'e' then
+  return { 'ended' }
+end
+
+local needs, is_behind, lacks_period = {}, false, false
+for at = 11, #ARGV, 8 do
+  local known = definition(at + 1)
+  local limit = limit_of(known.key, known)
+  judge(limit)
+  local need = { limit = limit, units = tonumber(ARGV[at]), expires_at = expiry_of(limit), index = #needs + 1 }
+  need.fits = fits(limit, need.units)
+  is_behind = is_behind or limit.is_behind
+  lacks_period = lacks_period or not need.expires_at
+  needs[#needs + 1] = need
+end
+if lacks_period then
+  return answer('period', NOW)
+end
+
+-- Those of the requirements for which `is_so` holds.
+local function those(is_so)
+  local found = {}
+  for _, need in ipairs(needs) do
+    if is_so(need) then
+      found[#found + 1] = need
+    end
+  end
+  return found
+end
+
+local function hints_of(lacking)
+  local hints = {}
+  for _, need in ipairs(lacking) do
+    hints[#hints + 1] = hint_of(need.index, need.limit, need.units)
+  end
+  return hints
+end
+
+if lease and lease[STATE] == 'o' then
+  -- The same again, while all of it is live: allowed, with the first time. Renews do not count.
+  local renews = lease[RENEWS]
+  local has_lapsed = renews and renews[3]
+  for _, need in ipairs(lease[NEEDS]) do
+    for at = 3, #need[PARTS], 3 do
+      has_lapsed = has_lapsed or need[PARTS][at] <= NOW
+    end
+  end
+  if has_lapsed then
+    return answer('ended')
+  end
+  local is_same = #needs == #lease[NEEDS]
+  local is_replaced = false
+  for _, need in ipairs(needs) do
+    local held
+    for _, other in ipairs(lease[NEEDS]) do
+      held = other[KEY] == need.limit.key and other or held
+    end
+    if not held or held[REQUIRED] ~= need.units then
+      is_same = false
+    else
+      local parts = held[PARTS]
+      local member = member_of(parts[#parts - 2], 'o', parts[#parts - 1])
+      is_replaced = is_replaced or not call('ZSCORE', need.limit.live, member)
+    end
+  end
+  if not is_same then
+    return answer('conflict')
+  end
+  if is_replaced then
+    return answer('ended')
+  end
+  if lease[MAY_RETURN] then
+    lease[MAY_RETURN] = false
+    save_lease(id, lease, lease[LAPSES_AT] + remember)
+  end
+  return answer('allowed', NOW, lease[AT], 0)
+end
+
+if lease then
+  -- It was denied, and stays denied, with a hint for a new lease.
+  local lacking = those(function(need) return need.units > need.limit.available end)
+  if #lacking > 0 then
+    return is_behind and answer('again') or answer('denied', NOW, -1, unpack(hints_of(lacking)))
+  end
+  local first = needs[1].index
+  for _, need in ipairs(needs) do
+    first = need.limit.key == lease[FIRST_KEY] and need.index or first
+  end
+  return answer('denied_before', NOW, first)
+end
+
+local limits_of_needs = {}
+for _, need in ipairs(needs) do
+  limits_of_needs[#limits_of_needs + 1] = need.limit
+end
+local new_instances, of_new = check_instances(limits_of_needs, instances_max, per_second_max)
+if not new_instances then
+  return answer('too_many', NOW, of_new)
+end
+
+local lacking = those(function(need) return not need.fits or need.index == behind end)
+if #lacking > 0 then
+  if is_behind then
+    return answer('again')
+  end
+  local function first(is_so)
+    for _, need in ipairs(lacking) do
+      if is_so(need) then
+        return need.index
+      end
+    end
+  end
+  local paused = first(function(need) return need.limit.is_paused and not need.fits end)
+  local over = first(function(need) return need.units > need.limit.ceiling end)
+  local decreasing = first(function(need) return need.limit.is_decreasing end)
+  if over and not paused then
+    return answer('over', NOW, over)
+  end
+  local lapse = -1
+  if waits then
+    for _, need in ipairs(lacking) do
+      local one = lapse_of(need.limit, math.floor(need.units / 2) + 1) or lapse_of(need.limit, need.units)
+      if one and (lapse < 0 or one < lapse) then
+        lapse = one
+      end
+    end
+  end
+  if paused then
+    return answer('paused', NOW, lapse, paused)
+  end
+  if decreasing then
+    return answer('decreasing', NOW, lapse, decreasing)
+  end
+  if not waits then
+    for _, need in ipairs(lacking) do
+      need.limit.streak = need.limit.streak + 1
+      need.limit.is_dirty = need.limit.exists
+    end
+    local denied = { 'd', NOW, NOW + remember, lacking[1].limit.key }
+    remember_lease(id, denied, remember, remember_max)
+  end
+  return answer('denied', NOW, lapse, unpack(hints_of(lacking)))
+end
+
+if new_instances > 0 then
+  call('HSET', COUNTS, unpack(of_new))
+end
+local sequence = call('HINCRBY', META, 'sequence', 1)
+local held, shadow_denied = {}, {}
+for index, need in ipairs(needs) do
+  local limit = need.limit
+  if limit.known.is_shadow and need.units > limit.known.target - limit.used then
+    shadow_denied[#shadow_denied + 1] = index
+  end
+  hold(limit, sequence, need.units, need.expires_at, generation)
+  limit.streak = 0
+  held[index] = { limit.key, limit.known.kind, need.units, need.units, { sequence, need.units, need.expires_at } }
+end
+lease = { 'o', NOW, 0, job, held, may_return, false }
+call('ZADD', OPEN, text(NOW), id)
+save_open_lease(id, lease, remember)
+return answer('allowed', NOW, NOW, 1, unpack(shadow_denied))

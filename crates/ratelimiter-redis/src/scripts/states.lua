@@ -1,0 +1,31 @@
+-- The usage of limits.
+--
+-- ARGV: the generation; then for each limit its definition.
+-- Answer for each limit: units in use, whether a decrease is pending, the capacity in force, the end of the period of a calendar limit or
+-- 0, the debt.
+--
+-- Cost, with n limits: 2 operations; for each limit 1 to read it, 2 and 1 to store it if something has expired; then 1.
+
+if not is_current(ARGV[1]) then
+  return { 'stale' }
+end
+local keys, states, is_behind = {}, {}, false
+for at = 2, #ARGV, 7 do
+  local known = definition(at)
+  local limit = limit_of(known.key, known)
+  judge(limit)
+  is_behind = is_behind or limit.is_behind
+  keys[#keys + 1] = known.key
+  local ends = known.kind == 'k' and expiry_of(limit) or 0
+  if not ends then
+    return answer('period', NOW)
+  end
+  states[#states + 1] = { text(limit.used), limit.is_decreasing and 1 or 0, text(limit.ceiling), ends }
+end
+if is_behind then
+  return answer('again')
+end
+for index, debt in ipairs(call('HMGET', DEBTS, unpack(keys))) do
+  states[index][5] = debt or '0'
+end
+return answer('states', NOW, states)

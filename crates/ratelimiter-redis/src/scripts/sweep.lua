@@ -1,0 +1,43 @@
+-- Forgets leases that have lapsed, and limits made from templates that are not in use any more.
+--
+-- ARGV: how long and how many past leases are remembered; the most leases to look at, and the rank of the first; the most instances to look
+-- at, their template, and the key to begin after.
+-- Answer: the number of open leases, the rank to continue at, the key to continue after; empty if that was the last.
+--
+-- Cost: 4 operations; 1 for each lease, 4 more if it has lapsed; for each instance 1, and 2 or more if something of it has expired.
+
+local remember, remember_max = tonumber(ARGV[1]), tonumber(ARGV[2])
+local lease_count, rank = tonumber(ARGV[3]), tonumber(ARGV[4])
+local instance_count, template, after = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+is_current('')
+
+local kept = 0
+local ids = call('ZRANGE', OPEN, rank, rank + lease_count - 1)
+for _, id in ipairs(ids) do
+  local lease = lease_of(id, remember)
+  if not lease or lease[STATE] ~= 'o' then
+    call('ZREM', OPEN, id)
+  elseif lease[LAPSES_AT] <= NOW then
+    call('ZREM', OPEN, id)
+    remember_lease(id, { 'e', lease[AT], lease[LAPSES_AT] + remember }, remember, remember_max)
+  else
+    kept = kept + 1
+  end
+end
+local next_rank = #ids < lease_count and 0 or rank + kept
+
+local last = ''
+if template ~= '' then
+  local keys = call('ZRANGEBYLEX', instances_of(template), after == '' and '-' or '(' .. after, '+', 'LIMIT', 0, instance_count)
+  for _, key in ipairs(keys) do
+    local limit = limit_of(key)
+    if limit.exists then
+      -- One that another template governs by now is counted there when it is used.
+      limit.is_dirty = limit.is_dirty or (limit.used == 0 and limit.open == 0)
+    elseif call('HEXISTS', DEBTS, key) == 0 then
+      remove_instance(template, key)
+    end
+  end
+  last = #keys == instance_count and keys[#keys] or ''
+end
+return answer('swept', NOW, call('ZCARD', OPEN), next_rank, last)

@@ -1,0 +1,111 @@
+//! The same random script in memory and on Redis, in simulated time: the same answers, to the last hint, and the same usage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use ratelimiter::{Backend, KeyPattern, LimitKey, Page};
+use ratelimiter_redis::RedisLimiter;
+use testkit::RunSeed;
+use testkit::redis::{Fixture, TestRedis};
+use testkit::script::{self, Call, InMemory, KeyKind, KeyProfile, Profile, Script};
+
+use crate::context::TestContext;
+
+pub const NAME: &str = "redis_answers_every_script_as_memory_does";
+const SEEDS: u64 = 150;
+
+pub fn redis_answers_every_script_as_memory_does(servers: &Fixture) {
+    let own = RunSeed::for_command("cargo test -p ratelimiter-redis --all-features --test redis");
+    let count = std::env::var("SCRIPTS").map_or(SEEDS, |count| count.parse().unwrap());
+    let first = std::env::var("SEED").map_or(0, |first| first.parse().unwrap());
+    let profiles = [profile(), profile_with_templates()];
+    for seed in (first..first + count).chain(own.seeds(20)) {
+        let profile = &profiles[usize::from(seed % 3 == 2)];
+        let script = in_micros(Script::random(Rng::with_seed(seed), profile));
+        let checked = script.check(|script, trace| {
+            testkit::run(play(servers.shared(), script, trace))
+        });
+        if let Err(trace) = checked {
+            panic!("SEED={seed}\n{trace}");
+        }
+    }
+}
+
+fn key(name: &str, kind: KeyKind, seconds: std::ops::RangeInclusive<u64>) -> KeyProfile {
+    KeyProfile { key: LimitKey::new(name).unwrap(), kind, seconds }
+}
+
+fn profile() -> Profile {
+    Profile::crowded(vec![
+        key("short:a", KeyKind::Rolling, 1..=5),
+        key("short:b", KeyKind::Rolling, 1..=9),
+        key("slots:a", KeyKind::Concurrency, 1..=9),
+        key("slots:b", KeyKind::Concurrency, 1..=19),
+        key("budget:a", KeyKind::Calendar, 0..=0),
+    ])
+}
+
+fn profile_with_templates() -> Profile {
+    let short = |name| key(name, KeyKind::Rolling, 1..=5);
+    let slots = |name| key(name, KeyKind::Concurrency, 1..=19);
+    Profile {
+        templates: vec![short("t:*:short"), short("t:**:short"), slots("t:*:slots")],
+        undefined: vec![short("t:a:short"), short("t:a:b:short"), slots("t:a:slots")],
+        ..Profile::crowded(vec![short("short:a"), slots("slots:a")])
+    }
+}
+
+/// Redis knows whole microseconds.
+fn in_micros(mut script: Script) -> Script {
+    for step in &mut script.0 {
+        let micros = u64::try_from(step.at.as_micros()).unwrap();
+        step.at = Duration::from_micros(micros);
+    }
+    script.0.retain(|step| step.call != Call::Sweep);
+    script
+}
+
+async fn play(redis: &TestRedis, script: &Script, trace: &mut String) -> Result<(), String> {
+    let memory = InMemory::new(|_| {});
+    let context = TestContext::with_clock(redis, Some(Arc::clone(&memory.clock)));
+    let on_redis = context.limiter_with(|options| {
+        options.hints.rolling.jitter = Duration::ZERO;
+        options.hints.concurrency.jitter = Duration::ZERO;
+    });
+    for (number, step) in script.0.iter().enumerate() {
+        let expected = memory.play_traced(step, trace);
+        context.tell_time();
+        let answer = script::play(&*on_redis, &step.call).await;
+        if answer != expected {
+            return Err(format!("\nmemory: {expected:?}\nRedis:  {answer:?}"));
+        }
+        memory.limiter.sweep();
+        if number % 2 == 0 {
+            on_redis.tick().await;
+        }
+        compare_states(&memory, &on_redis).await?;
+    }
+    Ok(())
+}
+
+async fn compare_states(memory: &InMemory, on_redis: &RedisLimiter) -> Result<(), String> {
+    let mut pages = vec![Page::default()];
+    let defined = memory.limiter.states_now(&pages[0]);
+    for template in defined.iter().filter(|state| state.limit.key.is_template()) {
+        let template = KeyPattern::new(&template.limit.key).ok();
+        pages.push(Page { template, ..Page::default() });
+    }
+    for page in pages {
+        let mut expected = memory.limiter.states_now(&page);
+        if page.template.is_some() {
+            // In memory an instance of which a lease has 0 units after a renew is listed too.
+            expected.retain(|state| state.usage.used > 0 || state.usage.debt > 0);
+        }
+        let states = on_redis.states(&page).await.unwrap();
+        if states != expected {
+            return Err(format!("\nmemory: {expected:?}\nRedis:  {states:?}"));
+        }
+    }
+    Ok(())
+}
