@@ -6,7 +6,7 @@ use ratelimiter::{
 };
 use redis::Cmd;
 
-use super::{Next, RedisLimiter};
+use super::{CAPACITY_MAX, Next, RedisLimiter};
 use crate::definitions::{Definitions, KnownLimit};
 use crate::reply::Reply;
 use crate::script::ScriptName;
@@ -195,9 +195,10 @@ fn read_state(
     let mut limit = Limit { key: key.clone(), ..known.limit.clone() };
     let target = Capacity::new(known.target()).map_err(|_| row.unexpected())?;
     let in_force = match known.registered {
-        Some(registered) if registered.waits() => registered.limit.capacity,
-        _ => Capacity::new(ceiling).map_err(|_| row.unexpected())?,
+        Some(registered) if registered.waits() => registered.limit.capacity.get(),
+        _ => ceiling,
     };
+    let in_force = Capacity::new(in_force.min(CAPACITY_MAX)).map_err(|_| row.unexpected())?;
     let RegisteredLimit { limit, status } = match is_decreasing && in_force > target {
         true => {
             limit.capacity = in_force;

@@ -77,7 +77,8 @@ local function note_uncovered(one)
   uncovered[#uncovered + 1] = actual.known.key
   uncovered[#uncovered + 1] = excess
   if actual.is_debt then
-    call('HSET', DEBTS, actual.known.key, plus(call('HGET', DEBTS, actual.known.key) or '0', excess))
+    local debt = plus(units_of_debt(call('HGET', DEBTS, actual.known.key)), excess)
+    call('HSET', DEBTS, actual.known.key, actual.known.kind .. debt)
     if actual.known.template ~= '' then
       add_instance(actual.known.template, actual.known.key)
     end

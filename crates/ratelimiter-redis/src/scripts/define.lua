@@ -26,11 +26,15 @@ for _, one in ipairs(new) do
   local limit = limit_of(one.key)
   is_behind = is_behind or limit.is_behind
   if limit.exists then
-    if limit.kind ~= one.kind and limit.used > 0 and not limit.is_behind then
+    if limit.kind ~= one.kind and (limit.used > 0 or limit.open > 0) and not limit.is_behind then
       return answer('conflict', NOW, one.key, limit.kind)
     end
     limit.is_replaced = limit.kind ~= one.kind
     taken_over[#taken_over + 1] = limit
+  end
+  local debt = call('HGET', DEBTS, one.key)
+  if debt and debt:sub(1, 1) ~= one.kind then
+    return answer('conflict', NOW, one.key, debt:sub(1, 1))
   end
 end
 local calendars = {}

@@ -7,7 +7,7 @@ if not is_current(ARGV[1]) then
   return { 'stale' }
 end
 local known = definition(2)
-local debt = call('HGET', DEBTS, known.key) or '0'
+local debt = units_of_debt(call('HGET', DEBTS, known.key))
 call('HDEL', DEBTS, known.key)
 if known.template ~= '' and call('EXISTS', PREFIX .. ':limit:' .. known.key) == 0 then
   remove_instance(known.template, known.key)

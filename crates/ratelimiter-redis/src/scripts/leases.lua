@@ -1,7 +1,7 @@
 -- Open leases, the oldest first.
 --
--- ARGV: how long and how many past leases are remembered; the most leases; the time and the ID of the lease to begin after, the time empty to look it
--- up, both empty to begin with the first.
+-- ARGV: how long and how many past leases are remembered; the most leases; the time, in milliseconds, and the ID of the lease to begin after; the
+-- time empty to look it up, both empty to begin with the first.
 -- Answer for each lease: ID, time of the reserve, job, and what is live of it: key, units, expiry, whether its limit still has it.
 --
 -- Cost: 2 operations; for each lease 1, and 1 for each of its limits.
@@ -13,7 +13,7 @@ if after_at == '' and after ~= '' then
   if not lease or lease[STATE] == 'd' then
     return { 'unknown', NOW }
   end
-  after_at = text(lease[AT])
+  after_at = text(math.floor(lease[AT] / 1000))
 end
 
 local rows, last_at, last = {}, after_at, after
@@ -30,7 +30,7 @@ for at = 1, #ids, 2 do
   local id, reserved_at = ids[at], tonumber(ids[at + 1])
   local is_after = after == '' or reserved_at > tonumber(after_at) or id > after
   if is_after then
-    last_at, last = text(reserved_at), id
+    last_at, last = ids[at + 1], id
     local lease = lease_of(id, remember)
     if lease and lease[STATE] == 'o' then
       local amounts = {}
@@ -44,7 +44,7 @@ for at = 1, #ids, 2 do
           amounts[#amounts + 1] = { need[KEY], text(units), expires_at }
         end
       end
-      rows[#rows + 1] = { id, reserved_at, lease[JOB], amounts }
+      rows[#rows + 1] = { id, lease[AT], lease[JOB], amounts }
     end
   end
 end

@@ -6,13 +6,13 @@
 --   :limit:<key>         hash    a limit in use: units, streak of denials, period
 --   :live:<key>          zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "<sequence>c<units>" of another
 --   :lease:<id>          string  a lease, packed (see `lease_of`)
---   :open                zset    the open leases by the time of their reserve
+--   :open                zset    the open leases by the time of their reserve, in milliseconds
 --   :past                list    ended and denied leases, the oldest first: "<time>:<id>"
---   :debts               hash    debts by key, in decimal
+--   :debts               hash    debts by key: the kind of the limit, and units in decimal
 --   :instances:<key>     zset    the limits that were made from a template, sorted by key
 --   :instance_counts     hash    their number by template; `total`, and `recent` since `second`
 --
--- All times are in microseconds. Everything but the definitions and debts has a TTL, which is never shorter than what it counts; what
+-- All other times are in microseconds. Everything but the definitions and debts has a TTL, which is never shorter than what it counts; what
 -- has expired is judged by NOW alone.
 
 local call = redis.call
@@ -64,6 +64,10 @@ local function minus(a, number)
     return text(low)
   end
   return text(high) .. string.format('%015.0f', low)
+end
+
+local function units_of_debt(debt)
+  return debt and debt:sub(2) or '0'
 end
 
 -- Definitions ----------------------------------------------------------------------------------------------------------------
@@ -222,13 +226,18 @@ local function fits(limit, units)
   return not limit.is_decreasing and units <= limit.available
 end
 
+-- A limit that was made from a template and that nothing keeps is like one that is made anew.
+local function is_unused_instance(limit)
+  return limit.template ~= '' and limit.used == 0 and limit.open == 0 and call('HEXISTS', DEBTS, limit.key) == 0
+end
+
 -- When a reservation of now expires; nil if the server must send the period of a calendar limit again.
 local function expiry_of(limit)
   local known = limit.known
   if known.kind ~= 'k' then
     return NOW + known.life
   end
-  if limit.ends and limit.ends > NOW then
+  if limit.ends and limit.ends > NOW and not is_unused_instance(limit) then
     return limit.ends
   end
   if known.since <= NOW and NOW < known.life then
@@ -286,49 +295,42 @@ local function put_back(limit, sequence, units, expires_at)
   end
 end
 
--- Stores what has changed. A limit that was made from a template and is not used any more goes.
+-- Stores what has changed.
 -- Cost: 1 operation for each limit that has changed.
 local function save_limits()
   for _, limit in ipairs(limits) do
     if limit.is_dirty then
-      if limit.template ~= '' and limit.used == 0 and limit.open == 0 then
-        call('UNLINK', limit.name, limit.live)
-        if call('HEXISTS', DEBTS, limit.key) == 0 then
-          remove_instance(limit.template, limit.key)
-        end
-      else
-        local fields = { 'used', text(limit.used), 'open', limit.open, 'next', text(limit.next) }
-        local function set(field, value)
-          fields[#fields + 1] = field
-          fields[#fields + 1] = value
-        end
-        if not limit.exists then
-          set('kind', limit.kind)
-        end
-        if limit.streak ~= (limit.was.streak or 0) then
-          set('streak', limit.streak)
-        end
-        if limit.cap ~= limit.was.cap then
-          set('cap', text(limit.cap))
-        end
-        if limit.template ~= (limit.was.template or '') then
-          set('template', limit.template)
-        end
-        if limit.ends ~= limit.was.ends then
-          set('ends', text(limit.ends))
-        end
-        if limit.generation and limit.generation ~= limit.was.generation then
-          set('generation', limit.generation)
-          set('life', text(limit.life))
-        end
-        if limit.has_new_ttl then
-          set('until', text(limit.kept_until))
-        end
-        call('HSET', limit.name, unpack(fields))
-        if limit.has_new_ttl then
-          call('PEXPIRE', limit.name, ttl_ms(limit.kept_until))
-          call('PEXPIRE', limit.live, ttl_ms(limit.kept_until))
-        end
+      local fields = { 'used', text(limit.used), 'open', limit.open, 'next', text(limit.next) }
+      local function set(field, value)
+        fields[#fields + 1] = field
+        fields[#fields + 1] = value
+      end
+      if not limit.exists then
+        set('kind', limit.kind)
+      end
+      if limit.streak ~= (limit.was.streak or 0) then
+        set('streak', limit.streak)
+      end
+      if limit.cap ~= limit.was.cap then
+        set('cap', text(limit.cap))
+      end
+      if limit.template ~= (limit.was.template or '') then
+        set('template', limit.template)
+      end
+      if limit.ends ~= limit.was.ends then
+        set('ends', text(limit.ends))
+      end
+      if limit.generation and limit.generation ~= limit.was.generation then
+        set('generation', limit.generation)
+        set('life', text(limit.life))
+      end
+      if limit.has_new_ttl then
+        set('until', text(limit.kept_until))
+      end
+      call('HSET', limit.name, unpack(fields))
+      if limit.has_new_ttl then
+        call('PEXPIRE', limit.name, ttl_ms(limit.kept_until))
+        call('PEXPIRE', limit.live, ttl_ms(limit.kept_until))
       end
       limit.is_dirty = false
     end

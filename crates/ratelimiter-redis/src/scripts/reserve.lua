@@ -175,6 +175,6 @@ for index, need in ipairs(needs) do
   held[index] = { limit.key, limit.known.kind, need.units, need.units, { sequence, need.units, need.expires_at } }
 end
 lease = { 'o', NOW, 0, job, held, may_return, false }
-call('ZADD', OPEN, text(NOW), id)
+call('ZADD', OPEN, text(math.floor(NOW / 1000)), id)
 save_open_lease(id, lease, remember)
 return answer('allowed', NOW, NOW, 1, unpack(shadow_denied))

@@ -16,7 +16,10 @@ for at = 2, #ARGV, 7 do
   judge(limit)
   is_behind = is_behind or limit.is_behind
   keys[#keys + 1] = known.key
-  local ends = known.kind == 'k' and expiry_of(limit) or 0
+  local ends = 0
+  if known.kind == 'k' then
+    ends = expiry_of(limit)
+  end
   if not ends then
     return answer('period', NOW)
   end
@@ -26,6 +29,6 @@ if is_behind then
   return answer('again')
 end
 for index, debt in ipairs(call('HMGET', DEBTS, unpack(keys))) do
-  states[index][5] = debt or '0'
+  states[index][5] = units_of_debt(debt)
 end
 return answer('states', NOW, states)

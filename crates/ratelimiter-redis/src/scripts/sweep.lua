@@ -32,9 +32,12 @@ if template ~= '' then
   for _, key in ipairs(keys) do
     local limit = limit_of(key)
     if limit.exists then
-      -- One that another template governs by now is counted there when it is used.
-      limit.is_dirty = limit.is_dirty or (limit.used == 0 and limit.open == 0)
-    elseif call('HEXISTS', DEBTS, key) == 0 then
+      if limit.used == 0 and limit.open == 0 then
+        call('UNLINK', limit.name, limit.live)
+        limit.exists, limit.is_dirty = false, false
+      end
+    end
+    if not limit.exists and call('HEXISTS', DEBTS, key) == 0 then
       remove_instance(template, key)
     end
   end
