@@ -1,16 +1,14 @@
 //! The definitions, as they are in Redis.
 //!
-//! Every change gives them another generation. Each script compares it with the one that its caller knows, so no request is decided by an
+//! They say which capacity is requested; whether it is in force follows from what is in use. Every change gives them another generation. Each script compares it with the one that its caller knows, so no request is decided by an
 //! outdated definition; a caller that is behind reads them again.
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    CountedTemplates, Limit, LimitKey, LimitKind, LimitMode, Overage, RegisteredLimit, Registry,
+    CountedTemplates, Limit, LimitKey, LimitKind, LimitMode, Overage, Registry,
 };
 use ratelimiter_wire::PreservedFields;
 use redis::Cmd;
-
-use crate::limiter::CAPACITY_MAX;
 
 /// The definitions of one generation.
 #[derive(Debug, Default)]
@@ -28,8 +26,8 @@ pub(crate) struct Definitions {
 pub(crate) struct KnownLimit<'a> {
     /// The limit, or the template that governs the key.
     pub(crate) limit: &'a Limit,
-    /// Of a limit that is defined itself.
-    pub(crate) registered: Option<&'a RegisteredLimit>,
+    /// It is a template.
+    is_template: bool,
 }
 
 impl Definitions {
@@ -57,21 +55,17 @@ impl Definitions {
     /// The definition of a key, or the template that governs it.
     pub(crate) fn find(&self, key: &LimitKey) -> Option<KnownLimit<'_>> {
         if let Some(registered) = self.registry.get(key) {
-            return Some(KnownLimit { limit: &registered.limit, registered: Some(registered) });
+            return Some(KnownLimit { limit: &registered.limit, is_template: false });
         }
-        self.templates.all().find(key).map(|limit| KnownLimit { limit, registered: None })
+        let template = self.templates.all().find(key);
+        template.map(|limit| KnownLimit { limit, is_template: true })
     }
 }
 
 impl KnownLimit<'_> {
     /// The key of the template that governs it.
     pub(crate) fn template(&self) -> Option<&LimitKey> {
-        self.registered.is_none().then_some(&self.limit.key)
-    }
-
-    /// The requested capacity.
-    pub(crate) fn target(&self) -> u64 {
-        self.registered.map_or(self.limit.capacity, RegisteredLimit::target).get()
+        self.is_template.then_some(&self.limit.key)
     }
 
     pub(crate) fn is_debt(&self) -> bool {
@@ -81,13 +75,10 @@ impl KnownLimit<'_> {
     /// Adds the definition to the arguments of a script, in the order of `definition` in `prelude.lua`.
     pub(crate) fn add_to(&self, call: &mut Cmd, key: &LimitKey, now: Timestamp) {
         let LimitTime { life, since } = LimitTime::of(self.limit.kind, now);
-        let target = self.target();
-        let ceiling = self.limit.capacity.get().clamp(target, CAPACITY_MAX.max(target));
         call.arg(key.as_str())
             .arg(kind_letter(self.limit.kind, self.limit.mode))
             .arg(life)
-            .arg(ceiling)
-            .arg(target)
+            .arg(self.limit.capacity.get())
             .arg(self.template().map_or("", LimitKey::as_str))
             .arg(since);
     }
@@ -95,7 +86,7 @@ impl KnownLimit<'_> {
 
 /// Adds a key that is not defined to the arguments of a script.
 pub(crate) fn add_undefined(call: &mut Cmd, key: &LimitKey) {
-    call.arg(key.as_str()).arg("").arg(0).arg(0).arg(0).arg("").arg(0);
+    call.arg(key.as_str()).arg("").arg(0).arg(0).arg("").arg(0);
 }
 
 /// When reservations of a limit expire, in microseconds.

@@ -10,7 +10,7 @@ use ratelimiter_wire::PreservedFields;
 use redis::{Cmd, cmd};
 
 use super::{CAPACITY_MAX, Next, RedisLimiter};
-use crate::definitions::{Definitions, kind_letter, kind_name, micros};
+use crate::definitions::{Definitions, add_undefined, kind_letter, kind_name};
 use crate::reply::text;
 use crate::script::ScriptName;
 
@@ -24,10 +24,8 @@ struct Change {
     registry: Registry,
     preserved: PreservedFields,
     deleted: Vec<LimitKey>,
-    /// Limits that are defined newly; those in use may have been made from templates.
-    new: Vec<(LimitKey, LimitKind)>,
-    /// Calendar limits whose resets change, as they were.
-    calendars: Vec<(LimitKey, LimitKind)>,
+    /// Limits whose definitions change, or are new.
+    defined: Vec<Limit>,
     changes_templates: bool,
 }
 
@@ -54,8 +52,7 @@ impl RedisLimiter {
             }
         }
         loop {
-            let settled = self.settled(&limits).await?;
-            let planned = Change::define(&self.definitions(), &limits, &settled);
+            let planned = Change::define(&self.definitions(), &limits);
             let change = match planned {
                 Ok(change) => change,
                 // The definitions may be outdated.
@@ -96,24 +93,6 @@ impl RedisLimiter {
         Ok(())
     }
 
-    /// Those of the limits whose pending decrease applies by now.
-    async fn settled(&self, limits: &[Limit]) -> Result<Vec<LimitKey>, Unanswered> {
-        let pending: Vec<LimitKey> = {
-            let definitions = self.definitions();
-            let waits = |key: &&LimitKey| {
-                definitions.registry.get(key).is_some_and(RegisteredLimit::waits)
-            };
-            limits.iter().map(|limit| &limit.key).filter(waits).cloned().collect()
-        };
-        let mut settled = Vec::new();
-        for key in pending {
-            if self.state_of(&key).await?.is_some_and(|state| !state.waits()) {
-                settled.push(key);
-            }
-        }
-        Ok(settled)
-    }
-
     async fn apply(&self, change: Change) -> Result<Outcome, Unanswered> {
         if self.definitions().registry == change.registry {
             let is_same = self.has_present_definitions().await?;
@@ -152,26 +131,31 @@ impl RedisLimiter {
     }
 
     fn define_call(&self, change: &Change, generation: &str) -> Cmd {
-        let Change { registry, preserved, deleted, new, calendars, .. } = change;
+        let Change { registry, preserved, deleted, defined, .. } = change;
         let mut call = self.redis.call(ScriptName::Define);
         call.arg(&change.generation).arg(generation).arg(preserved.write(registry.iter()));
         call.arg(deleted.len());
         for key in deleted {
             call.arg(key.as_str());
         }
-        call.arg(new.len());
-        for (key, kind) in new {
-            call.arg(key.as_str()).arg(kind_letter(*kind, LimitMode::Enforce));
-        }
-        let now = self.redis_now();
-        for (key, before) in calendars {
-            call.arg(key.as_str()).arg(micros(now)).arg(micros(before.expires_at(now)));
+        let (definitions, now) = (self.definitions(), self.redis_now());
+        for limit in defined {
+            let before = definitions.find(&limit.key);
+            let resets_change = before.is_some_and(|before| {
+                before.template().is_none() && before.limit.kind != limit.kind
+            });
+            let resets_change = resets_change && matches!(limit.kind, LimitKind::Calendar { .. });
+            call.arg(kind_letter(limit.kind, LimitMode::Enforce)).arg(u8::from(resets_change));
+            match before {
+                Some(before) => before.add_to(&mut call, &limit.key, now),
+                None => add_undefined(&mut call, &limit.key),
+            }
         }
         call
     }
 
-    /// Moves limits that were made from templates to those that govern them now (`TPL-04`). A reserve does the same for its limits, so
-    /// nothing depends on when this ends.
+    /// Lets limits that were made from templates follow a change of templates (`TPL-04`). A reserve does the same for its limits, so no
+    /// decision depends on when this ends.
     async fn realign(&self) -> Result<(), Unanswered> {
         for (template, _) in self.count_instances().await? {
             let mut after: Option<String> = None;
@@ -190,17 +174,8 @@ impl RedisLimiter {
             call.arg(&definitions.generation).arg(template.as_str());
             for key in keys {
                 match definitions.find(key) {
-                    Some(known) if known.template() == Some(template) => {}
-                    Some(known) if known.registered.is_some() => {
-                        call.arg(key.as_str()).arg("").arg("defined");
-                    }
-                    Some(known) => {
-                        let kind = kind_letter(known.limit.kind, LimitMode::Enforce);
-                        call.arg(key.as_str()).arg(known.limit.key.as_str()).arg(kind);
-                    }
-                    None => {
-                        call.arg(key.as_str()).arg("").arg("");
-                    }
+                    Some(known) => known.add_to(&mut call, key, self.redis_now()),
+                    None => add_undefined(&mut call, key),
                 }
             }
             Ok::<_, Unanswered>(call)
@@ -250,48 +225,30 @@ impl Change {
             registry: definitions.registry.clone(),
             preserved: definitions.preserved.clone(),
             deleted: Vec::new(),
-            new: Vec::new(),
-            calendars: Vec::new(),
+            defined: Vec::new(),
             changes_templates: false,
         }
     }
 
-    /// The definitions with these limits. The pending decreases of those in `settled` apply.
-    fn define(
-        definitions: &Definitions,
-        limits: &[Limit],
-        settled: &[LimitKey],
-    ) -> Result<Self, DefineError> {
+    /// The definitions with these limits.
+    fn define(definitions: &Definitions, limits: &[Limit]) -> Result<Self, DefineError> {
         let mut change = Self::of(definitions);
-        for key in settled {
-            if let Some(registered) = change.registry.get_mut(key) {
-                registered.settle();
-            }
-        }
         for limit in limits {
-            let (key, kind) = (limit.key.clone(), limit.kind);
-            let before = definitions.registry.get(&key).map(|before| &before.limit);
-            if key.is_template() {
-                let is_other = |before: &Limit| !before.kind.is_same_kind(kind);
-                if let Some(before) = before.filter(|before| is_other(before)) {
-                    return Err(DefineError::KindConflict { key, is: before.kind.name() });
+            let key = &limit.key;
+            match definitions.registry.get(key).map(|before| &before.limit) {
+                None => check_new_key(key)?,
+                Some(before) if !before.kind.is_same_kind(limit.kind) => {
+                    let is = before.kind.name();
+                    return Err(DefineError::KindConflict { key: key.clone(), is });
                 }
-                check_new_key(&key)?;
-                change.changes_templates |= before != Some(limit);
-                change.registry.put(RegisteredLimit::in_force(limit.clone()));
-                continue;
-            }
-            let planned = change.registry.plan(limit.clone())?;
-            match before {
-                None => change.new.push((key, kind)),
-                Some(before) if before.kind != kind && !kind.is_concurrency() => {
-                    if matches!(kind, LimitKind::Calendar { .. }) {
-                        change.calendars.push((key, before.kind));
-                    }
-                }
+                Some(before) if before == limit => continue,
                 Some(_) => {}
             }
-            change.registry.put(planned);
+            change.registry.put(RegisteredLimit::in_force(limit.clone()));
+            match key.is_template() {
+                true => change.changes_templates = true,
+                false => change.defined.push(limit.clone()),
+            }
         }
         if change.registry.template_count() > TEMPLATES_MAX && change.changes_templates {
             return Err(DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX });

@@ -6,7 +6,7 @@ use ratelimiter::{
 };
 use redis::Cmd;
 
-use super::{CAPACITY_MAX, Next, RedisLimiter};
+use super::{Next, RedisLimiter};
 use crate::definitions::{Definitions, KnownLimit};
 use crate::reply::Reply;
 use crate::script::ScriptName;
@@ -193,21 +193,13 @@ fn read_state(
 ) -> Result<LimitState, Unanswered> {
     let (used, is_decreasing, ceiling) = (row.number(0)?, row.number(1)? == 1, row.number(2)?);
     let mut limit = Limit { key: key.clone(), ..known.limit.clone() };
-    let target = Capacity::new(known.target()).map_err(|_| row.unexpected())?;
-    let in_force = match known.registered {
-        Some(registered) if registered.waits() => registered.limit.capacity.get(),
-        _ => ceiling,
-    };
-    let in_force = Capacity::new(in_force.min(CAPACITY_MAX)).map_err(|_| row.unexpected())?;
-    let RegisteredLimit { limit, status } = match is_decreasing && in_force > target {
+    let (target, in_force) = (limit.capacity, Capacity::new(ceiling).map_err(|_| row.unexpected())?);
+    let RegisteredLimit { limit, status } = match is_decreasing {
         true => {
             limit.capacity = in_force;
             RegisteredLimit::going_down(limit, target)
         }
-        false => {
-            limit.capacity = target;
-            RegisteredLimit::in_force(limit)
-        }
+        false => RegisteredLimit::in_force(limit),
     };
     let available = limit.capacity.get().saturating_sub(used);
     let usage = Usage { used, available, debt: row.decimal(4)?, uncovered };

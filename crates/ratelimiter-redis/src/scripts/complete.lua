@@ -23,7 +23,7 @@ end
 
 -- Checks come before the first change.
 local actuals, has_live = {}, nil
-for at = 6, #ARGV, 9 do
+for at = 6, #ARGV, 8 do
   local known = definition(at + 2)
   actuals[known.key] = { units = tonumber(ARGV[at]), text = ARGV[at], is_debt = ARGV[at + 1] == '1', known = known }
   local is_held = false

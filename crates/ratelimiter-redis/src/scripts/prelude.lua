@@ -3,7 +3,7 @@
 -- KEYS[1] is the prefix of all keys, with its hash tag:
 --   :meta                hash    generation of the definitions, the last sequence number, and until when :open and :past are kept
 --   :registry            string  the definitions: a limits document
---   :limit:<key>         hash    a limit in use: units, streak of denials, period
+--   :limit:<key>         hash    a limit in use: units, capacity in force, streak of denials, period
 --   :live:<key>          zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "<sequence>c<units>" of another
 --   :lease:<id>          string  a lease, packed (see `lease_of`)
 --   :open                zset    the open leases by the time of their reserve, in milliseconds
@@ -72,12 +72,11 @@ end
 
 -- Definitions ----------------------------------------------------------------------------------------------------------------
 
--- A definition, as the server sends it: 7 arguments from `at`.
+-- A definition, as the server sends it: 6 arguments from `at`.
 --   key
 --   kind       r rolling, c concurrency, k calendar; a capital in shadow mode; empty if the key is not defined
 --   life       how long a reservation lasts; of a calendar limit, the reset that follows `since`
---   ceiling    the capacity in force
---   target     the requested capacity, at most as great
+--   target     the requested capacity
 --   template   the key of the template that governs it; empty if it is defined itself
 --   since      of a calendar limit, a moment after the reset before
 local function definition(at)
@@ -87,10 +86,9 @@ local function definition(at)
     kind = kind:lower(),
     is_shadow = kind ~= kind:lower(),
     life = tonumber(ARGV[at + 2]),
-    ceiling = tonumber(ARGV[at + 3]),
-    target = tonumber(ARGV[at + 4]),
-    template = ARGV[at + 5],
-    since = tonumber(ARGV[at + 6]),
+    target = tonumber(ARGV[at + 3]),
+    template = ARGV[at + 4],
+    since = tonumber(ARGV[at + 5]),
   }
 end
 
@@ -204,17 +202,15 @@ local function limit_of(key, known)
   return limit
 end
 
--- What a limit admits now, by its definition.
+-- What a limit admits now, by its definition. A capacity below what is in use is not in force yet: the one before is, and nothing is admitted
+-- (DEF-07). Once it fits, it stays in force, since no more is admitted than fits.
 local function judge(limit)
   local known = limit.known
   limit.is_decreasing = not known.is_shadow and limit.used > known.target
   if known.is_shadow then
     limit.ceiling = UNITS_MAX
   elseif limit.is_decreasing then
-    limit.ceiling = math.max(known.ceiling, limit.cap)
-    if limit.ceiling <= known.target then
-      limit.ceiling = limit.used
-    end
+    limit.ceiling = limit.cap > known.target and limit.cap or limit.used
   else
     limit.ceiling = known.target
   end

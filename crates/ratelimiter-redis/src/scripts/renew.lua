@@ -55,7 +55,7 @@ end
 
 local changes, by_key = {}, {}
 for number_of = 1, amount_count do
-  local at = 9 + (number_of - 1) * 8
+  local at = 9 + (number_of - 1) * 7
   local known = definition(at + 1)
   local need
   for _, other in ipairs(lease[NEEDS]) do
@@ -71,7 +71,7 @@ for number_of = 1, amount_count do
   changes[number_of], by_key[known.key] = change, change
 end
 local lives = {}
-for at = 9 + amount_count * 8, #ARGV, 2 do
+for at = 9 + amount_count * 7, #ARGV, 2 do
   lives[ARGV[at]] = tonumber(ARGV[at + 1])
 end
 

@@ -21,7 +21,7 @@ if lease and lease[STATE] == 'e' then
 end
 
 local needs, is_behind, lacks_period = {}, false, false
-for at = 11, #ARGV, 8 do
+for at = 11, #ARGV, 7 do
   local known = definition(at + 1)
   local limit = limit_of(known.key, known)
   judge(limit)

@@ -10,7 +10,7 @@ if not is_current(ARGV[1]) then
   return { 'stale' }
 end
 local keys, states, is_behind = {}, {}, false
-for at = 2, #ARGV, 7 do
+for at = 2, #ARGV, 6 do
   local known = definition(at)
   local limit = limit_of(known.key, known)
   judge(limit)
