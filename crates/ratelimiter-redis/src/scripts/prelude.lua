@@ -363,11 +363,11 @@ end
 
 -- A lease is an array. Open: 'o', time of the reserve, time when the last of it lapses, job, needs, whether it may be returned, renews.
 -- Ended: 'e', time of the reserve, time when it is forgotten. Denied: 'd', time, time when it is forgotten, the first key without room.
--- A need: key, kind, required units, units reserved in all, parts. Parts: sequence, units, expiry of each, the last to expire at the end.
+-- A need: key, kind, required units, units reserved in all, parts, and of a hold its timeout. Parts: sequence, units, expiry of each, the last to expire at the end.
 -- Renews: number of the last one, whether one was allowed, whether something had lapsed, and the answer to the last one.
 local STATE, AT, LAPSES_AT, JOB, NEEDS, MAY_RETURN, RENEWS = 1, 2, 3, 4, 5, 6, 7
 local FORGOTTEN_AT, FIRST_KEY = 3, 4
-local KEY, KIND, REQUIRED, RESERVED, PARTS = 1, 2, 3, 4, 5
+local KEY, KIND, REQUIRED, RESERVED, PARTS, TIMEOUT = 1, 2, 3, 4, 5, 6
 
 local function name_of_lease(id)
   return PREFIX .. ':lease:' .. id

@@ -98,11 +98,13 @@ for _, need in ipairs(lease[NEEDS]) do
       lacks_period = lacks_period or (grows and not change.expires_at)
     end
     is_behind = is_behind or limit.is_behind
-    need.is_hold = is_hold and need.is_there
-    if need.is_hold then
+    need.is_hold = is_hold
+    if is_hold then
       need.life = (known and known.life) or lives[need[KEY]] or (limit.was.generation == generation and limit.was.life)
-      -- Its definition is gone, and it goes on as it was.
-      need.life = need.life == 0 and limit.was.life or need.life
+      if need.life == 0 or not need.is_there then
+        -- Its limit was deleted, and it goes on as it was.
+        need.life = need[TIMEOUT]
+      end
       if not need.life then
         unknown_lives[#unknown_lives + 1] = need[KEY]
       end
@@ -257,9 +259,10 @@ for _, change in ipairs(changes) do
     elseif change.units < change.held then
       give_back(need, change.held - change.units)
     end
-  elseif need.is_hold then
+  elseif need.is_hold and not change.is_over then
     need.units, need.limit.streak = change.units, 0
   else
+    need.is_hold = false
     local parts = need.live
     need.limit.streak = 0
     if change.is_over or parts[#parts - 1] == 0 then
@@ -280,6 +283,7 @@ for _, change in ipairs(changes) do
     table.insert(parts, place, sequence)
     need.live = parts
     need[KIND] = change.known.kind
+    need[TIMEOUT] = need[KIND] == 'c' and change.known.life or nil
     reserve(need, change.extra, change.expires_at)
     if #parts > PARTS_MAX * 3 then
       join(need)
@@ -291,10 +295,12 @@ for _, need in ipairs(lease[NEEDS]) do
   if need.is_hold then
     local parts = need.live
     local units = need.units or parts[2]
-    take_out(need.limit, parts[1], parts[2])
     local expires_at = NOW + need.life
-    reserve(need, units, expires_at)
-    need.live = { sequence, units, expires_at }
+    if need.is_there then
+      take_out(need.limit, parts[1], parts[2])
+      reserve(need, units, expires_at)
+    end
+    need.live, need[TIMEOUT] = { sequence, units, expires_at }, need.life
   end
   need[PARTS] = need.live
   need.units = nil

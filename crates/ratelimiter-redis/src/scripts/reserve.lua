@@ -66,26 +66,25 @@ if lease and lease[STATE] == 'o' then
   if has_lapsed then
     return answer('ended')
   end
-  local is_same = #needs == #lease[NEEDS]
-  local is_replaced = false
+  if #needs ~= #lease[NEEDS] then
+    return answer('conflict')
+  end
   for _, need in ipairs(needs) do
     local held
     for _, other in ipairs(lease[NEEDS]) do
       held = other[KEY] == need.limit.key and other or held
     end
-    if not held or held[REQUIRED] ~= need.units then
-      is_same = false
-    else
-      local parts = held[PARTS]
-      local member = member_of(parts[#parts - 2], 'o', parts[#parts - 1])
-      is_replaced = is_replaced or not call('ZSCORE', need.limit.live, member)
+    if not held then
+      return answer('conflict')
     end
-  end
-  if not is_same then
-    return answer('conflict')
-  end
-  if is_replaced then
-    return answer('ended')
+    local parts = held[PARTS]
+    if not call('ZSCORE', need.limit.live, member_of(parts[#parts - 2], 'o', parts[#parts - 1])) then
+      -- The limit was deleted and defined again, so the reservation no longer counts.
+      return answer('ended')
+    end
+    if held[REQUIRED] ~= need.units then
+      return answer('conflict')
+    end
   end
   if lease[MAY_RETURN] then
     lease[MAY_RETURN] = false
@@ -173,6 +172,9 @@ for index, need in ipairs(needs) do
   hold(limit, sequence, need.units, need.expires_at, generation)
   limit.streak = 0
   held[index] = { limit.key, limit.known.kind, need.units, need.units, { sequence, need.units, need.expires_at } }
+  if limit.known.kind == 'c' then
+    held[index][TIMEOUT] = limit.known.life
+  end
 end
 lease = { 'o', NOW, 0, job, held, may_return, false }
 call('ZADD', OPEN, text(math.floor(NOW / 1000)), id)
