@@ -4,9 +4,7 @@
 //! outdated definition; a caller that is behind reads them again.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{
-    CountedTemplates, Limit, LimitKey, LimitKind, LimitMode, Overage, Registry,
-};
+use ratelimiter::{CountedTemplates, Limit, LimitKey, LimitKind, LimitMode, Overage, Registry};
 use ratelimiter_wire::PreservedFields;
 use redis::Cmd;
 

@@ -98,7 +98,9 @@ pub enum DefineError {
     #[error("{key} cannot be defined: {reason}")]
     InvalidKey { key: LimitKey, reason: String },
     /// The backend cannot count so many units.
-    #[error("the capacity of {key} is above {capacity_max}, which is the most that this backend counts")]
+    #[error(
+        "the capacity of {key} is above {capacity_max}, which is the most that this backend counts"
+    )]
     CapacityOutOfRange { key: LimitKey, capacity_max: u64 },
     /// The maximum number of templates is defined.
     #[error("{templates_max} templates are defined, which is the most there may be; delete some")]

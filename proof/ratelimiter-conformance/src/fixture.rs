@@ -63,6 +63,8 @@ pub struct Capabilities {
     pub expiry_lag: Duration,
     /// How much later than the original a reconciled reservation may expire; at most a second.
     pub reconciled_expiry_lag: Duration,
+    /// The largest capacity that it can count (`RES-07`).
+    pub capacity_max: u64,
     /// Time moves only by [`Fixture::advance`], exactly as far as given.
     pub exact_time: Result<(), &'static str>,
     /// Time is a [`FakeClock`](ratelimiter::clock::FakeClock) from its usual beginning, so that hours pass at once.

@@ -25,6 +25,7 @@
 //!         Capabilities {
 //!             expiry_lag: Duration::ZERO,
 //!             reconciled_expiry_lag: Duration::ZERO,
+//!             capacity_max: ratelimiter::CAPACITY_MAX,
 //!             exact_time: Ok(()),
 //!             virtual_time: Ok(()),
 //!             exact_hints: Ok(()),

@@ -33,6 +33,8 @@
 //! move                                 go on at another server; the first keeps running
 //! ```
 //!
+//! `MOST` is the largest capacity that the limiter counts, `MOST+1` one more.
+//!
 //! Without an arrow a limit is active, a reserve allowed, and a complete or delete ok. A reserve
 //! may also be `allowed as before` (with the time of its first answer), allowed but
 //! `shadow denied KEY`, `paused KEY`, denied because there are `too many TEMPLATE`,
@@ -98,6 +100,9 @@ impl<'a> Statement<'a> {
 impl TestContext {
     /// Runs a script, and checks every answer.
     pub(crate) async fn run(&mut self, script: &str) {
+        let most = self.capabilities.capacity_max;
+        let script = script.replace("MOST+1", &(most + 1).to_string());
+        let script = script.replace("MOST", &most.to_string());
         let lines = script.lines().flat_map(|line| line.split("; "));
         let mut lines = lines.map(str::trim).filter(|line| !line.is_empty());
         while let Some(line) = lines.next() {

@@ -104,6 +104,7 @@ impl Fixture for RunningClockFixture {
         Capabilities {
             expiry_lag: Duration::from_millis(300),
             reconciled_expiry_lag: Duration::from_secs(1),
+            capacity_max: ratelimiter::CAPACITY_MAX,
             exact_time: Err("calls take time"),
             virtual_time: Err("calls take time"),
             exact_hints: Err("hints are backoffs"),

@@ -73,6 +73,7 @@ pub(crate) fn capabilities_in_memory() -> Capabilities {
     Capabilities {
         expiry_lag: Duration::ZERO,
         reconciled_expiry_lag: Duration::ZERO,
+        capacity_max: ratelimiter::CAPACITY_MAX,
         exact_time: Ok(()),
         virtual_time: Ok(()),
         exact_hints: Ok(()),

@@ -1,10 +1,10 @@
 //! Complete, and the other ways to end a lease.
 
+use ratelimiter::admission::TurnAnswer;
 use ratelimiter::{
     Actual, Actuals, CompleteError, CompleteRequest, Decision, Denial, LeaseId, LimitKey,
     ReleaseError, ReserveError, ReserveRequest, Unanswered,
 };
-use ratelimiter::admission::TurnAnswer;
 use redis::Cmd;
 
 use super::{Next, RedisLimiter};

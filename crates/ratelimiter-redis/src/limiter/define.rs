@@ -37,7 +37,10 @@ enum Outcome {
     /// The definitions have changed meanwhile.
     Outdated,
     /// A limit in use was made from a template of another kind.
-    Conflict { key: LimitKey, is: &'static str },
+    Conflict {
+        key: LimitKey,
+        is: &'static str,
+    },
 }
 
 impl RedisLimiter {
@@ -101,7 +104,10 @@ impl RedisLimiter {
         let generation = format!("{:016x}", fastrand::u64(..));
         let reply = loop {
             let call = self.define_call(&change, &generation);
-            match self.next(self.redis.run(ScriptName::Define, &call).await?, &change.generation).await? {
+            match self
+                .next(self.redis.run(ScriptName::Define, &call).await?, &change.generation)
+                .await?
+            {
                 Next::Done(reply) => break reply,
                 Next::Again => {}
                 Next::Rebuild if self.definitions().generation == change.generation => {}
@@ -160,7 +166,8 @@ impl RedisLimiter {
         for (template, _) in self.count_instances().await? {
             let mut after: Option<String> = None;
             loop {
-                let keys = self.instance_keys(template.as_str(), after.as_deref(), REALIGN_MAX).await?;
+                let keys =
+                    self.instance_keys(template.as_str(), after.as_deref(), REALIGN_MAX).await?;
                 let Some(last) = keys.last() else { break };
                 after = Some(last.as_str().to_owned());
                 self.realign_some(&template, &keys).await?;

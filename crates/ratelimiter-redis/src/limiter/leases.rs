@@ -3,7 +3,9 @@
 use std::str::FromStr;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{HeldAmount, JobId, LeaseId, LeasePage, LeasesError, LimitKey, OpenLease, Unanswered};
+use ratelimiter::{
+    HeldAmount, JobId, LeaseId, LeasePage, LeasesError, LimitKey, OpenLease, Unanswered,
+};
 
 use super::RedisLimiter;
 use crate::reply::{Reply, timestamp};

@@ -72,7 +72,8 @@ impl RedisLimiter {
             after = Some(last.as_str().to_owned());
             keys.retain(|key| page.has(key) && is_listed(key));
             let found = self.states_of(&keys).await?.into_iter().flatten();
-            states.extend(found.filter(|LimitState { usage, .. }| usage.used > 0 || usage.debt > 0));
+            states
+                .extend(found.filter(|LimitState { usage, .. }| usage.used > 0 || usage.debt > 0));
         }
         states.truncate(count_max);
         Ok(states)
@@ -193,7 +194,8 @@ fn read_state(
 ) -> Result<LimitState, Unanswered> {
     let (used, is_decreasing, ceiling) = (row.number(0)?, row.number(1)? == 1, row.number(2)?);
     let mut limit = Limit { key: key.clone(), ..known.limit.clone() };
-    let (target, in_force) = (limit.capacity, Capacity::new(ceiling).map_err(|_| row.unexpected())?);
+    let (target, in_force) =
+        (limit.capacity, Capacity::new(ceiling).map_err(|_| row.unexpected())?);
     let RegisteredLimit { limit, status } = match is_decreasing {
         true => {
             limit.capacity = in_force;

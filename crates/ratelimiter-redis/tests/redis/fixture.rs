@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter_conformance::{Capabilities, Fixture};
-use ratelimiter_redis::RedisLimiter;
+use ratelimiter_redis::{CAPACITY_MAX, RedisLimiter};
 
 use crate::context::{TestContext, Time};
 
@@ -70,6 +70,7 @@ pub fn capabilities(time: Time) -> Capabilities {
             Time::Real => Duration::from_millis(100),
         },
         reconciled_expiry_lag: Duration::ZERO,
+        capacity_max: CAPACITY_MAX,
         exact_time: only_simulated("the time of Redis passes by itself"),
         virtual_time: only_simulated("the time of Redis passes by itself"),
         exact_hints: Ok(()),

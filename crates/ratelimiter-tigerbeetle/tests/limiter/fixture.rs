@@ -83,6 +83,7 @@ pub fn capabilities(expiry_lag: Duration) -> Capabilities {
     Capabilities {
         expiry_lag,
         reconciled_expiry_lag: Duration::from_secs(1),
+        capacity_max: ratelimiter::CAPACITY_MAX,
         exact_time: Err("the events of one moment are a nanosecond apart"),
         virtual_time: Err("the cluster's time passes by itself"),
         exact_hints: Err("a hint would need a read; every hint is the backoff"),

@@ -90,6 +90,7 @@ fn capabilities() -> Capabilities {
         // What is later is waited for.
         expiry_lag: Duration::from_millis(100),
         reconciled_expiry_lag: Duration::from_secs(1),
+        capacity_max: ratelimiter::CAPACITY_MAX,
         exact_time: Err("it is the cluster's time, which passes by itself"),
         virtual_time: Err("it is the cluster's time, which passes by itself"),
         exact_hints: Err("a hint would need a read; every hint is the backoff"),

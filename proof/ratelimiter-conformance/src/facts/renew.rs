@@ -63,15 +63,15 @@ scripts! {
 
     /// REN-01, RES-07
     fn ren_01_more_than_the_capacity_is_refused: "
-        limit rate rolling 60s 10; limit most rolling 60s 2^63-1
+        limit rate rolling 60s 10; limit most rolling 60s MOST
         reserve A rate=1 most=1
         renew A 1 rate=11 -> exceeds rate
         renew A 1 rate=2^63 -> exceeds rate
-        renew A 1 most=2^63 -> exceeds most
+        renew A 1 most=MOST+1 -> exceeds most
         renew A 1 rate=2^64-1 most=2^64-1 -> exceeds rate
         used rate=1 most=1
-        renew A 1 most=2^63-1
-        used rate=1 most=9223372036854775807
+        renew A 1 most=MOST
+        used rate=1 most=MOST
     ";
 
     /// REN-01, PAUSE-01, HINT-04

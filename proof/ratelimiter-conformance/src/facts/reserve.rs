@@ -1,7 +1,7 @@
 //! `RES-01` to `RES-03` and `RES-06` to `RES-08`: admission and its duration.
 
 use futures::future::join_all;
-use ratelimiter::{CAPACITY_MAX, Decision};
+use ratelimiter::Decision;
 
 use crate::context::TestContext;
 
@@ -180,25 +180,25 @@ pub(crate) async fn res_02_calls_at_the_same_time_share_the_room_exactly(on: &mu
 
 /// RES-07
 pub(crate) async fn res_07_the_largest_capacity_can_be_reserved_whole(on: &mut TestContext) {
+    let almost = on.capabilities.capacity_max - 1;
     on.run(&format!(
-        "limit rate rolling 60s {CAPACITY_MAX}
+        "limit rate rolling 60s MOST
          reserve A rate={almost}
-         reserve B rate={CAPACITY_MAX} -> denied rate
+         reserve B rate=MOST -> denied rate
          reserve C rate=2 -> denied rate
          reserve D rate=1
          reserve E rate=1 -> denied rate
-         used rate={CAPACITY_MAX}
-         available rate=0",
-        almost = CAPACITY_MAX - 1
+         used rate=MOST
+         available rate=0"
     ))
     .await;
 }
 
 /// RES-07
 pub(crate) async fn res_07_an_amount_near_the_largest_number_is_refused(on: &mut TestContext) {
-    on.run(&format!("limit large rolling 60s {CAPACITY_MAX}\nlimit slots concurrency 60s 1")).await;
+    on.run("limit large rolling 60s MOST\nlimit slots concurrency 60s 1").await;
     on.run("reserve A large=5 slots=1").await;
-    for amount in [CAPACITY_MAX + 1, u64::MAX - 5, u64::MAX] {
+    for amount in [on.capabilities.capacity_max + 1, u64::MAX - 5, u64::MAX] {
         for name in ["large", "slots"] {
             on.run(&format!("reserve {amount} {name}={amount} -> exceeds {name}")).await;
         }

@@ -83,9 +83,9 @@ scripts! {
     fn shd_01_a_shadow_limit_counts_up_to_the_largest_capacity: "
         limit try rolling 60s 3 shadow
         reserve A try=18446744073709551615 -> exceeds try
-        reserve B try=9223372036854775807 -> shadow denied try
+        reserve B try=MOST -> shadow denied try
         reserve C try=1 -> denied try
-        used try=9223372036854775807
+        used try=MOST
     ";
 
     /// SHD-02

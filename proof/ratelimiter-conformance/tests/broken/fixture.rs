@@ -47,6 +47,7 @@ impl Fixture for FlawedFixture {
         Capabilities {
             expiry_lag: Duration::ZERO,
             reconciled_expiry_lag: Duration::ZERO,
+            capacity_max: ratelimiter::CAPACITY_MAX,
             exact_time: Ok(()),
             virtual_time: Ok(()),
             exact_hints: Ok(()),
