@@ -33,7 +33,7 @@ use crate::config::RedisConfig;
 use crate::connections::{Connections, Observations, RETRY_AFTER, RedisProblem};
 use crate::definitions::Definitions;
 use crate::options::RedisOptions;
-use crate::reply::{Reply, text, timestamp};
+use crate::reply::{Reply, timestamp};
 use crate::script::ScriptName;
 
 /// The largest capacity of a limit on Redis: 2^53-1, up to which its scripts count exactly (`RES-07`).
@@ -193,9 +193,9 @@ impl RedisLimiter {
     /// Whether the known definitions are the present ones; reads them if not.
     async fn has_present_definitions(&self) -> Result<bool, Unanswered> {
         let known = self.definitions().generation.clone();
-        let meta = format!("{}:meta", self.redis.config().prefix);
-        let present = self.redis.command(cmd("HGET").arg(meta).arg("generation")).await?;
-        if text(Some(&present)).unwrap_or_default() == known {
+        let script = ScriptName::Generation;
+        let present = self.redis.run(script, &self.redis.call(script)).await?;
+        if present.text(2)? == known {
             return Ok(true);
         }
         self.read_definitions(&known).await?;

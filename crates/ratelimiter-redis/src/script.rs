@@ -4,6 +4,21 @@ use redis::Script;
 
 use crate::options::TimeSource;
 
+const PRELUDE: &str = include_str!("scripts/prelude.lua");
+/// What only some scripts need: a line `--@ name` includes it. A function is made each time that a script comes by, so what is rarely needed stands
+/// where it is needed.
+const INCLUDES: [(&str, &str); 9] = [
+    ("bounds", include_str!("scripts/bounds.lua")),
+    ("collect", include_str!("scripts/collect.lua")),
+    ("debts", include_str!("scripts/debts.lua")),
+    ("decimals", include_str!("scripts/decimals.lua")),
+    ("hints", include_str!("scripts/hints.lua")),
+    ("instances", include_str!("scripts/instances.lua")),
+    ("parts", include_str!("scripts/parts.lua")),
+    ("past", include_str!("scripts/past.lua")),
+    ("take_out", include_str!("scripts/take_out.lua")),
+];
+
 /// One of the scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScriptName {
@@ -14,6 +29,7 @@ pub(crate) enum ScriptName {
     Leases,
     Forgive,
     GiveUp,
+    Generation,
     Definitions,
     Define,
     Realign,
@@ -32,7 +48,7 @@ pub(crate) struct LoadedScript {
 pub(crate) struct Scripts([LoadedScript; ScriptName::ALL.len()]);
 
 impl ScriptName {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Reserve,
         Self::Complete,
         Self::Renew,
@@ -40,6 +56,7 @@ impl ScriptName {
         Self::Leases,
         Self::Forgive,
         Self::GiveUp,
+        Self::Generation,
         Self::Definitions,
         Self::Define,
         Self::Realign,
@@ -55,6 +72,7 @@ impl ScriptName {
             Self::Leases => include_str!("scripts/leases.lua"),
             Self::Forgive => include_str!("scripts/forgive.lua"),
             Self::GiveUp => include_str!("scripts/give_up.lua"),
+            Self::Generation => include_str!("scripts/generation.lua"),
             Self::Definitions => include_str!("scripts/definitions.lua"),
             Self::Define => include_str!("scripts/define.lua"),
             Self::Realign => include_str!("scripts/realign.lua"),
@@ -70,7 +88,7 @@ impl Scripts {
             TimeSource::Simulated => include_str!("scripts/simulated_time.lua"),
         };
         Self(ScriptName::ALL.map(|name| {
-            let text = format!("{time}\n{}\n{}", include_str!("scripts/prelude.lua"), name.text());
+            let text = format!("{time}\n{PRELUDE}\n{}", with_includes(name.text()));
             let sha = Script::new(&text).get_hash().to_owned();
             LoadedScript { text, sha }
         }))
@@ -79,4 +97,19 @@ impl Scripts {
     pub(crate) fn get(&self, name: ScriptName) -> &LoadedScript {
         &self.0[name as usize]
     }
+}
+
+fn with_includes(text: &str) -> String {
+    let mut whole = String::new();
+    for line in text.lines() {
+        match line.trim().strip_prefix("--@ ") {
+            Some(name) => {
+                let found = INCLUDES.iter().find(|(included, _)| *included == name);
+                whole.push_str(found.expect("a script includes files that exist").1);
+            }
+            None => whole.push_str(line),
+        }
+        whole.push('\n');
+    }
+    whole
 }

@@ -5,21 +5,27 @@
 -- What for: `complete`; `release`, which tells whether the lease was open; `return`, which gives back everything of a lease that nobody
 -- but its first caller was told of.
 --
--- Cost, with n limits: 2 operations; for each limit 1 to read it, 1 or 2 to change its reservation, 1 to store it; then 4.
+-- Cost, with n limits: 3 operations; for each limit 1 or 2 to change its reservation, 1 to store it; then 3.
 
 local id, generation = ARGV[1], ARGV[2]
 local remember, remember_max, purpose = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
-if not is_current(generation) then
+local stored = call('MGET', META, name_of_lease(id))
+if not is_current(generation, stored[1]) then
   return { 'stale' }
 end
-local lease = lease_of(id, remember)
+local lease = lease_from(stored[2], remember)
 if not lease or lease[STATE] ~= 'o' or lease[LAPSES_AT] <= NOW then
   return { 'unknown', NOW }
 end
 if purpose == 'return' and not lease[MAY_RETURN] then
   return { 'kept', NOW }
 end
+
+--@ instances
+--@ collect
+--@ take_out
+--@ parts
 
 -- Checks come before the first change.
 local actuals, has_live = {}, nil
@@ -47,6 +53,11 @@ for at = 6, #ARGV, 8 do
   end
 end
 
+local names = {}
+for index, need in ipairs(lease[NEEDS]) do
+  names[index] = name_of_limit(need[KEY])
+end
+local values = call('MGET', unpack(names))
 local ends = {}
 for index, need in ipairs(lease[NEEDS]) do
   local actual = need[KIND] ~= 'c' and actuals[need[KEY]] or nil
@@ -54,8 +65,9 @@ for index, need in ipairs(lease[NEEDS]) do
   each_live(need[PARTS], function(_, units) one.live = one.live + units; one.is_live = true end)
   if one.is_live then
     local known = actual and actual.known.kind == need[KIND] and actual.known or nil
-    one.limit = limit_of(need[KEY], known)
+    one.limit = limit_from(need[KEY], values[index], known)
     if known then
+      collect(one.limit)
       judge(one.limit)
       one.excess = math.max(actual.units - need[RESERVED], 0)
       one.fits = fits(one.limit, one.excess)
@@ -72,6 +84,8 @@ local renews = lease[RENEWS]
 
 -- Counts use above the reservation that has no room.
 local function note_uncovered(one)
+  --@ decimals
+  --@ debts
   local actual = one.actual
   local excess = minus(actual.text, one.need[RESERVED])
   uncovered[#uncovered + 1] = actual.known.key
@@ -107,7 +121,10 @@ for _, one in ipairs(ends) do
         if at == #parts - 2 and one.excess > 0 and one.fits then
           kept = kept + one.excess
         end
-        put_back(limit, sequence, kept, expires_at)
+        if kept > 0 then
+          call('ZADD', limit.live, expires_at, member_of(sequence, 'c', kept))
+          limit.used = limit.used + kept
+        end
         was_there = true
       end
     end
@@ -122,6 +139,8 @@ for _, one in ipairs(ends) do
   end
 end
 
-call('ZREM', OPEN, id)
+--@ past
+
+call('ZREM', PREFIX .. ':open', id)
 remember_lease(id, { 'e', lease[AT], NOW + remember }, remember, remember_max)
 return answer('ended', NOW, freed, uncovered)

@@ -6,9 +6,12 @@
 -- Cost: 4 operations; 2 for each deleted limit; for each other one 2, and those of `collect`; 1 to store it if it is in use or its resets change, and
 -- 3 if it was made from a template.
 
-if not is_current(ARGV[1]) then
+if not is_current(ARGV[1], call('GET', META)) then
   return { 'stale' }
 end
+--@ instances
+--@ collect
+
 local deleted = {}
 for number = 1, tonumber(ARGV[4]) do
   deleted[number] = ARGV[4 + number]
@@ -33,9 +36,9 @@ for at = 5 + #deleted, #ARGV, 8 do
     return answer(limit.is_behind and 'again' or 'conflict', NOW, before.key, is_used and limit.kind or debt:sub(1, 1))
   end
   limit.is_replaced = limit.exists and limit.kind ~= kind
-  if changes_resets and not (limit.ends and limit.ends > NOW) then
+  if changes_resets and limit.ends <= NOW then
     -- The current period of a calendar limit goes on; the new resets apply from its end.
-    local ends = expiry_of({ known = before })
+    local ends = expiry_of({ known = before, ends = 0 })
     if not ends then
       return answer('period', NOW)
     end
@@ -63,6 +66,7 @@ for _, key in ipairs(deleted) do
   call('HDEL', DEBTS, key)
 end
 call('SET', PREFIX .. ':registry', ARGV[3])
-call('HSET', META, 'generation', ARGV[2])
+meta_generation = ARGV[2]
+save_meta()
 call('PUBLISH', PREFIX .. ':changes', ARGV[2])
 return answer('defined', NOW)

@@ -1,4 +1,5 @@
 -- The definitions and their generation.
 -- Cost: 2 operations.
 
-return { 'definitions', NOW, call('HGET', META, 'generation') or '', call('GET', PREFIX .. ':registry') or '' }
+is_current('', call('GET', META))
+return { 'definitions', NOW, meta_generation, call('GET', PREFIX .. ':registry') or '' }

@@ -3,9 +3,12 @@
 -- ARGV: the generation, the definition.
 -- Cost: 4 operations; 1 more for a limit that was made from a template and is not in use.
 
-if not is_current(ARGV[1]) then
+if not is_current(ARGV[1], call('GET', META)) then
   return { 'stale' }
 end
+--@ instances
+--@ debts
+
 local known = definition(2)
 local debt = units_of_debt(call('HGET', DEBTS, known.key))
 call('HDEL', DEBTS, known.key)

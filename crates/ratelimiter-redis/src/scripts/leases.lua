@@ -6,10 +6,13 @@
 --
 -- Cost: 2 operations; for each lease 1, and 1 for each of its limits.
 
+--@ parts
+
+local OPEN = PREFIX .. ':open'
 local remember, count = tonumber(ARGV[1]), tonumber(ARGV[3])
 local after_at, after = ARGV[4], ARGV[5]
 if after_at == '' and after ~= '' then
-  local lease = lease_of(after, remember)
+  local lease = lease_from(call('GET', name_of_lease(after)), remember)
   if not lease or lease[STATE] == 'd' then
     return { 'unknown', NOW }
   end
@@ -31,7 +34,7 @@ for at = 1, #ids, 2 do
   local is_after = after == '' or reserved_at > tonumber(after_at) or id > after
   if is_after then
     last_at, last = ids[at + 1], id
-    local lease = lease_of(id, remember)
+    local lease = lease_from(call('GET', name_of_lease(id)), remember)
     if lease and lease[STATE] == 'o' then
       local amounts = {}
       for _, need in ipairs(lease[NEEDS]) do

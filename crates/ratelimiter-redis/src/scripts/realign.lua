@@ -5,9 +5,12 @@
 --
 -- Cost, for each limit: 1 operation, and those of `collect`; if it changes, 1 to store it and up to 7 to count it elsewhere.
 
-if not is_current(ARGV[1]) then
+if not is_current(ARGV[1], call('GET', META)) then
   return { 'stale' }
 end
+--@ instances
+--@ collect
+
 local before = ARGV[2]
 for at = 3, #ARGV, 6 do
   local known = definition(at)

@@ -12,13 +12,21 @@ local number, amount_count = ARGV[7], tonumber(ARGV[8])
 -- As in the crate that defines the rules.
 local PARTS_MAX = 8
 
-if not is_current(generation) then
+local stored = call('MGET', META, name_of_lease(id))
+if not is_current(generation, stored[1]) then
   return { 'stale' }
 end
-local lease = lease_of(id, remember)
+local lease = lease_from(stored[2], remember)
 if not lease or lease[STATE] ~= 'o' then
   return { 'ended' }
 end
+--@ instances
+--@ collect
+--@ take_out
+--@ parts
+--@ hints
+--@ bounds
+
 local _, renewable_until = lapses_of(lease)
 if renewable_until <= NOW then
   return { 'ended' }
@@ -100,7 +108,7 @@ for _, need in ipairs(lease[NEEDS]) do
     is_behind = is_behind or limit.is_behind
     need.is_hold = is_hold
     if is_hold then
-      need.life = (known and known.life) or lives[need[KEY]] or (limit.was.generation == generation and limit.was.life)
+      need.life = (known and known.life) or lives[need[KEY]] or (limit.generation == generation and limit.life)
       if need.life == 0 or not need.is_there then
         -- Its limit was deleted, and it goes on as it was.
         need.life = need[TIMEOUT]
@@ -163,7 +171,7 @@ if #lacking > 0 then
   for at = #lacking, 1, -1 do
     local growth = lacking[at]
     local limit = growth.need.limit
-    paused = limit.is_paused and growth.known.key or paused
+    paused = is_paused(limit) and growth.known.key or paused
     over = growth.units > limit.ceiling and growth.known.key or over
     decreasing = limit.is_decreasing and growth.known.key or decreasing
   end
@@ -199,18 +207,17 @@ end
 if new_instances > 0 then
   call('HSET', COUNTS, unpack(of_new))
 end
-local sequence = call('HINCRBY', META, 'sequence', 1)
 
--- Reserves units in a new part, which begins now.
+-- Reserves units in a new part, which begins now. Returns its sequence number.
 local function reserve(need, units, expires_at)
   local limit = need.limit
   if limit.known then
-    hold(limit, sequence, units, expires_at, generation)
-  else
-    limit.known, limit.ceiling = { kind = need[KIND], template = limit.template, life = need.life }, limit.cap
-    hold(limit, sequence, units, expires_at, limit.was.generation)
-    limit.known = nil
+    return hold(limit, units, expires_at, generation)
   end
+  limit.known, limit.ceiling = { kind = need[KIND], template = limit.template, life = limit.life }, limit.cap
+  local sequence = hold(limit, units, expires_at, limit.generation)
+  limit.known = nil
+  return sequence
 end
 
 -- Gives back units of the live parts, first of those that expire first. The last part stays, even of 0 units.
@@ -223,7 +230,7 @@ local function give_back(need, surplus)
     if back > 0 and need.is_there then
       take_out(need.limit, parts[at], units)
       if is_last or back < units then
-        call('ZADD', need.limit.live, text(parts[at + 2]), member_of(parts[at], 'o', units - back))
+        call('ZADD', need.limit.live, parts[at + 2], member_of(parts[at], 'o', units - back))
         need.limit.used, need.limit.open = need.limit.used + units - back, need.limit.open + 1
       end
     end
@@ -242,7 +249,7 @@ local function join(need)
     units = units + parts[at + 1]
   end
   local last, expires_at = parts[#parts - 2], parts[#parts]
-  call('ZADD', need.limit.live, text(expires_at), member_of(last, 'o', units))
+  call('ZADD', need.limit.live, expires_at, member_of(last, 'o', units))
   need.limit.used, need.limit.open = need.limit.used + units, need.limit.open + 1
   need.live = { last, units, expires_at }
 end
@@ -278,13 +285,13 @@ for _, change in ipairs(changes) do
     while place > 1 and parts[place - 1] > change.expires_at do
       place = place - 3
     end
+    need[KIND] = change.known.kind
+    need[TIMEOUT] = need[KIND] == 'c' and change.known.life or nil
+    local sequence = reserve(need, change.extra, change.expires_at)
     table.insert(parts, place, change.expires_at)
     table.insert(parts, place, change.extra)
     table.insert(parts, place, sequence)
     need.live = parts
-    need[KIND] = change.known.kind
-    need[TIMEOUT] = need[KIND] == 'c' and change.known.life or nil
-    reserve(need, change.extra, change.expires_at)
     if #parts > PARTS_MAX * 3 then
       join(need)
     end
@@ -295,10 +302,10 @@ for _, need in ipairs(lease[NEEDS]) do
   if need.is_hold then
     local parts = need.live
     local units = need.units or parts[2]
-    local expires_at = NOW + need.life
+    local sequence, expires_at = 0, NOW + need.life
     if need.is_there then
       take_out(need.limit, parts[1], parts[2])
-      reserve(need, units, expires_at)
+      sequence = reserve(need, units, expires_at)
     end
     need.live, need[TIMEOUT] = { sequence, units, expires_at }, need.life
   end

@@ -4,35 +4,77 @@
 -- requirement that others wait for (0: none), whether the caller waits, whether the lease may be returned, job;
 -- then for each requirement its units and definition.
 --
--- Cost, with n limits: 3 operations; for each limit 1 to read it, and 2 if something has expired; then
---   allowed: n * 2 + 3, and now and then 2 to let a TTL grow;  denied: n + 2 and the search for the hint;  repeated: nothing.
+-- Cost, with n limits: 2 operations; then allowed: 2 * n + 2, now and then 2 to collect what has expired, and 1 to let a TTL grow;
+-- denied: 2 * n to collect, n + 2 to remember it, and the search for the hint; repeated: n.
 
 local id, generation = ARGV[1], ARGV[2]
 local remember, remember_max = tonumber(ARGV[3]), tonumber(ARGV[4])
-local instances_max, per_second_max = tonumber(ARGV[5]), tonumber(ARGV[6])
 local behind, waits, may_return, job = tonumber(ARGV[7]), ARGV[8] == '1', ARGV[9] == '1', ARGV[10]
 
-if not is_current(generation) then
+local names = { META, name_of_lease(id) }
+for at = 12, #ARGV, 7 do
+  names[#names + 1] = name_of_limit(ARGV[at])
+end
+local stored = call('MGET', unpack(names))
+if not is_current(generation, stored[1]) then
   return { 'stale' }
 end
-local lease = lease_of(id, remember)
+local lease = lease_from(stored[2], remember)
 if lease and lease[STATE] == 'e' then
   return { 'ended' }
 end
 
-local needs, is_behind, lacks_period = {}, false, false
+--@ instances
+--@ collect
+
+-- What has expired may still be counted: if everything fits all the same, nothing else matters. Now and then it is collected anyway.
+local needs, fits_plainly, lacks_period = {}, not lease and behind == 0, false
 for at = 11, #ARGV, 7 do
   local known = definition(at + 1)
-  local limit = limit_of(known.key, known)
+  local limit = limit_from(known.key, stored[#needs + 3], known)
+  if limit.next <= NOW and (limit.sequence % 16 == 0 or known.kind == 'k') then
+    collect(limit)
+  end
   judge(limit)
-  local need = { limit = limit, units = tonumber(ARGV[at]), expires_at = expiry_of(limit), index = #needs + 1 }
-  need.fits = fits(limit, need.units)
-  is_behind = is_behind or limit.is_behind
+  local units = tonumber(ARGV[at])
+  local need = { limit = limit, units = units, expires_at = expiry_of(limit), index = #needs + 1 }
+  fits_plainly = fits_plainly and fits(limit, units) and (limit.exists or known.template == '')
+    and not (known.is_shadow and units > known.target - limit.used)
   lacks_period = lacks_period or not need.expires_at
   needs[#needs + 1] = need
 end
 if lacks_period then
   return answer('period', NOW)
+end
+
+local function allow(shadow_denied)
+  local held, lapses_at = {}, 0
+  for index, need in ipairs(needs) do
+    local limit, expires_at = need.limit, need.expires_at
+    local sequence = hold(limit, need.units, expires_at, generation)
+    limit.streak = 0
+    held[index] = { limit.key, limit.kind, need.units, need.units, { sequence, need.units, expires_at } }
+    if limit.kind == 'c' then
+      held[index][TIMEOUT] = limit.known.life
+    end
+    lapses_at = math.max(lapses_at, expires_at)
+  end
+  call('ZADD', PREFIX .. ':open', math.floor(NOW / 1000), id)
+  save_open_lease(id, { 'o', NOW, lapses_at, job, held, may_return, false }, remember)
+  return answer('allowed', NOW, NOW, 1, unpack(shadow_denied))
+end
+
+if fits_plainly then
+  return allow({})
+end
+
+local is_behind = false
+for _, need in ipairs(needs) do
+  local limit = need.limit
+  collect(limit)
+  judge(limit)
+  need.fits = fits(limit, need.units)
+  is_behind = is_behind or limit.is_behind
 end
 
 -- Those of the requirements for which `is_so` holds.
@@ -45,6 +87,8 @@ local function those(is_so)
   end
   return found
 end
+
+--@ hints
 
 local function hints_of(lacking)
   local hints = {}
@@ -110,7 +154,8 @@ local limits_of_needs = {}
 for _, need in ipairs(needs) do
   limits_of_needs[#limits_of_needs + 1] = need.limit
 end
-local new_instances, of_new = check_instances(limits_of_needs, instances_max, per_second_max)
+--@ bounds
+local new_instances, of_new = check_instances(limits_of_needs, tonumber(ARGV[5]), tonumber(ARGV[6]))
 if not new_instances then
   return answer('too_many', NOW, of_new)
 end
@@ -127,7 +172,7 @@ if #lacking > 0 then
       end
     end
   end
-  local paused = first(function(need) return need.limit.is_paused and not need.fits end)
+  local paused = first(function(need) return is_paused(need.limit) end)
   local over = first(function(need) return need.units > need.limit.ceiling end)
   local decreasing = first(function(need) return need.limit.is_decreasing end)
   if over and not paused then
@@ -154,6 +199,7 @@ if #lacking > 0 then
       need.limit.is_dirty = need.limit.exists
     end
     local denied = { 'd', NOW, NOW + remember, lacking[1].limit.key }
+    --@ past
     remember_lease(id, denied, remember, remember_max)
   end
   return answer('denied', NOW, lapse, unpack(hints_of(lacking)))
@@ -162,21 +208,11 @@ end
 if new_instances > 0 then
   call('HSET', COUNTS, unpack(of_new))
 end
-local sequence = call('HINCRBY', META, 'sequence', 1)
-local held, shadow_denied = {}, {}
+local shadow_denied = {}
 for index, need in ipairs(needs) do
   local limit = need.limit
   if limit.known.is_shadow and need.units > limit.known.target - limit.used then
     shadow_denied[#shadow_denied + 1] = index
   end
-  hold(limit, sequence, need.units, need.expires_at, generation)
-  limit.streak = 0
-  held[index] = { limit.key, limit.known.kind, need.units, need.units, { sequence, need.units, need.expires_at } }
-  if limit.known.kind == 'c' then
-    held[index][TIMEOUT] = limit.known.life
-  end
 end
-lease = { 'o', NOW, 0, job, held, may_return, false }
-call('ZADD', OPEN, text(math.floor(NOW / 1000)), id)
-save_open_lease(id, lease, remember)
-return answer('allowed', NOW, NOW, 1, unpack(shadow_denied))
+return allow(shadow_denied)

@@ -6,9 +6,13 @@
 --
 -- Cost, with n limits: 2 operations; for each limit 1 to read it, 2 and 1 to store it if something has expired; then 1.
 
-if not is_current(ARGV[1]) then
+if not is_current(ARGV[1], call('GET', META)) then
   return { 'stale' }
 end
+--@ instances
+--@ collect
+--@ debts
+
 local keys, states, is_behind = {}, {}, false
 for at = 2, #ARGV, 6 do
   local known = definition(at)

@@ -9,12 +9,18 @@
 local remember, remember_max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local lease_count, rank = tonumber(ARGV[3]), tonumber(ARGV[4])
 local instance_count, template, after = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-is_current('')
+is_current('', call('GET', META))
+
+--@ instances
+--@ collect
+--@ past
+
+local OPEN = PREFIX .. ':open'
 
 local kept = 0
 local ids = call('ZRANGE', OPEN, rank, rank + lease_count - 1)
 for _, id in ipairs(ids) do
-  local lease = lease_of(id, remember)
+  local lease = lease_from(call('GET', name_of_lease(id)), remember)
   if not lease or lease[STATE] ~= 'o' then
     call('ZREM', OPEN, id)
   elseif lease[LAPSES_AT] <= NOW then
