@@ -88,7 +88,11 @@ impl Scripts {
             TimeSource::Simulated => include_str!("scripts/simulated_time.lua"),
         };
         Self(ScriptName::ALL.map(|name| {
-            let text = format!("{time}\n{PRELUDE}\n{}", with_includes(name.text()));
+            let plain = match name {
+                ScriptName::Reserve => include_str!("scripts/reserve_plain.lua"),
+                _ => "",
+            };
+            let text = format!("{time}\n{plain}\n{PRELUDE}\n{}", with_includes(name.text()));
             let sha = Script::new(&text).get_hash().to_owned();
             LoadedScript { text, sha }
         }))

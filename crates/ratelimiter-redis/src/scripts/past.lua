@@ -5,7 +5,7 @@ local PAST = PREFIX .. ':past'
 -- Remembers that a lease has ended or was denied (RES-09).
 -- Cost: 2 operations, and up to 4 to forget others.
 local function remember_lease(id, lease, remember, remember_max)
-  save_lease(id, lease, lease[FORGOTTEN_AT])
+  call('SET', name_of_lease(id), cmsgpack.pack(unpack(lease)), 'PX', ttl_ms(lease[FORGOTTEN_AT]))
   local count = call('RPUSH', PAST, text(lease[FORGOTTEN_AT]) .. ':' .. id)
   if lease[FORGOTTEN_AT] > past_until then
     past_until = NOW + 2 * remember + MINUTE
@@ -23,9 +23,9 @@ local function remember_lease(id, lease, remember, remember_max)
         break
       end
       local packed = call('GET', name_of_lease(old_id))
-      local old = packed and cmsgpack.unpack(packed)
+      local state, _, old_forgotten_at = cmsgpack.unpack(packed or cmsgpack.pack('o'))
       -- The ID may have been used again since.
-      if old and old[STATE] ~= 'o' and old[FORGOTTEN_AT] == forgotten_at then
+      if state ~= 'o' and old_forgotten_at == forgotten_at then
         call('DEL', name_of_lease(old_id))
       end
     end

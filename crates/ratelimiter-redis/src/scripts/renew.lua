@@ -141,12 +141,10 @@ end
 
 -- Stores the lease with the answer to this number.
 local function conclude(is_renewed, reply)
-  local last = lapses_of(lease)
   for _, need in ipairs(lease[NEEDS]) do
     need.live, need.limit, need.is_there, need.is_hold, need.life = nil, nil, nil, nil, nil
   end
   lease[RENEWS] = { number, was_renewed or is_renewed, has_lapsed, cmsgpack.pack(reply) }
-  lease[LAPSES_AT] = last
   save_open_lease(id, lease, remember)
 end
 
@@ -286,7 +284,7 @@ for _, change in ipairs(changes) do
       place = place - 3
     end
     need[KIND] = change.known.kind
-    need[TIMEOUT] = need[KIND] == 'c' and change.known.life or nil
+    need[TIMEOUT] = need[KIND] == 'c' and change.known.life or 0
     local sequence = reserve(need, change.extra, change.expires_at)
     table.insert(parts, place, change.expires_at)
     table.insert(parts, place, change.extra)

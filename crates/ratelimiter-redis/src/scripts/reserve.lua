@@ -4,18 +4,13 @@
 -- requirement that others wait for (0: none), whether the caller waits, whether the lease may be returned, job;
 -- then for each requirement its units and definition.
 --
--- Cost, with n limits: 2 operations; then allowed: 2 * n + 2, now and then 2 to collect what has expired, and 1 to let a TTL grow;
--- denied: 2 * n to collect, n + 2 to remember it, and the search for the hint; repeated: n.
+-- Cost, with n limits, after the 2 operations of `reserve_plain.lua`: for each limit 2 for each batch that has expired; then
+-- allowed: 2 * n + 2, and 1 for each TTL that grows; denied: n + 2 to remember it, and the search for the hint; repeated: n.
 
-local id, generation = ARGV[1], ARGV[2]
-local remember, remember_max = tonumber(ARGV[3]), tonumber(ARGV[4])
-local behind, waits, may_return, job = tonumber(ARGV[7]), ARGV[8] == '1', ARGV[9] == '1', ARGV[10]
+-- What is not defined here is defined in `reserve_plain.lua`.
+local remember_max = tonumber(ARGV[4])
+local behind, waits, may_return = tonumber(ARGV[7]), ARGV[8] == '1', ARGV[9] == '1'
 
-local names = { META, name_of_lease(id) }
-for at = 12, #ARGV, 7 do
-  names[#names + 1] = name_of_limit(ARGV[at])
-end
-local stored = call('MGET', unpack(names))
 if not is_current(generation, stored[1]) then
   return { 'stale' }
 end
@@ -27,54 +22,20 @@ end
 --@ instances
 --@ collect
 
--- What has expired may still be counted: if everything fits all the same, nothing else matters. Now and then it is collected anyway.
-local needs, fits_plainly, lacks_period = {}, not lease and behind == 0, false
+local needs, is_behind, lacks_period = {}, false, false
 for at = 11, #ARGV, 7 do
   local known = definition(at + 1)
   local limit = limit_from(known.key, stored[#needs + 3], known)
-  if limit.next <= NOW and (limit.sequence % 16 == 0 or known.kind == 'k') then
-    collect(limit)
-  end
+  collect(limit)
   judge(limit)
-  local units = tonumber(ARGV[at])
-  local need = { limit = limit, units = units, expires_at = expiry_of(limit), index = #needs + 1 }
-  fits_plainly = fits_plainly and fits(limit, units) and (limit.exists or known.template == '')
-    and not (known.is_shadow and units > known.target - limit.used)
+  local need = { limit = limit, units = tonumber(ARGV[at]), expires_at = expiry_of(limit), index = #needs + 1 }
+  need.fits = fits(limit, need.units)
+  is_behind = is_behind or limit.is_behind
   lacks_period = lacks_period or not need.expires_at
   needs[#needs + 1] = need
 end
 if lacks_period then
   return answer('period', NOW)
-end
-
-local function allow(shadow_denied)
-  local held, lapses_at = {}, 0
-  for index, need in ipairs(needs) do
-    local limit, expires_at = need.limit, need.expires_at
-    local sequence = hold(limit, need.units, expires_at, generation)
-    limit.streak = 0
-    held[index] = { limit.key, limit.kind, need.units, need.units, { sequence, need.units, expires_at } }
-    if limit.kind == 'c' then
-      held[index][TIMEOUT] = limit.known.life
-    end
-    lapses_at = math.max(lapses_at, expires_at)
-  end
-  call('ZADD', PREFIX .. ':open', math.floor(NOW / 1000), id)
-  save_open_lease(id, { 'o', NOW, lapses_at, job, held, may_return, false }, remember)
-  return answer('allowed', NOW, NOW, 1, unpack(shadow_denied))
-end
-
-if fits_plainly then
-  return allow({})
-end
-
-local is_behind = false
-for _, need in ipairs(needs) do
-  local limit = need.limit
-  collect(limit)
-  judge(limit)
-  need.fits = fits(limit, need.units)
-  is_behind = is_behind or limit.is_behind
 end
 
 -- Those of the requirements for which `is_so` holds.
@@ -132,7 +93,7 @@ if lease and lease[STATE] == 'o' then
   end
   if lease[MAY_RETURN] then
     lease[MAY_RETURN] = false
-    save_lease(id, lease, lease[LAPSES_AT] + remember)
+    save_open_lease(id, lease, remember)
   end
   return answer('allowed', NOW, lease[AT], 0)
 end
@@ -208,11 +169,16 @@ end
 if new_instances > 0 then
   call('HSET', COUNTS, unpack(of_new))
 end
-local shadow_denied = {}
+local held, shadow_denied = {}, {}
 for index, need in ipairs(needs) do
-  local limit = need.limit
+  local limit, expires_at = need.limit, need.expires_at
   if limit.known.is_shadow and need.units > limit.known.target - limit.used then
     shadow_denied[#shadow_denied + 1] = index
   end
+  local sequence = hold(limit, need.units, expires_at, generation)
+  limit.streak = 0
+  held[index] = { limit.key, limit.kind, need.units, need.units, { sequence, need.units, expires_at }, limit.kind == 'c' and limit.known.life or 0 }
 end
-return allow(shadow_denied)
+call('ZADD', PREFIX .. ':open', math.floor(NOW / 1000), id)
+save_open_lease(id, { 'o', NOW, 0, job, held, may_return, false }, remember)
+return answer('allowed', NOW, NOW, 1, unpack(shadow_denied))
