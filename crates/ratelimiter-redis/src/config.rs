@@ -28,7 +28,7 @@ pub struct RedisSettings {
 #[derive(Debug, Clone)]
 pub struct RedisConfig {
     pub(crate) client: Client,
-    /// With the hash tag, so that all keys are in one slot of a cluster.
+    /// With the hash tag, so that all keys are in one slot of a cluster, and a colon.
     pub(crate) prefix: String,
     pub(crate) connections: u32,
     pub(crate) request_timeout: Duration,
@@ -89,7 +89,7 @@ impl RedisConfig {
         }
         Ok(Self {
             client: Client::open(info).map_err(|error| url_error(&error))?,
-            prefix: format!("{{{prefix}}}"),
+            prefix: format!("{{{prefix}}}:"),
             connections: *connections,
             request_timeout: Duration::from_millis(*request_timeout_ms),
             place,
@@ -131,7 +131,7 @@ mod tests {
     /// RDS-04
     #[test]
     fn rds_04_all_keys_have_the_prefix_as_their_hash_tag() {
-        assert_eq!(check(|_| {}).unwrap().prefix, "{ratelimiter}");
+        assert_eq!(check(|_| {}).unwrap().prefix, "{ratelimiter}:");
         for prefix in ["", "a b", "a{b}", "é", &"x".repeat(65)] {
             let error = check(|settings| settings.prefix = prefix.to_owned()).unwrap_err();
             assert!(error.contains("redis.prefix has 1 to 64"), "{error}");

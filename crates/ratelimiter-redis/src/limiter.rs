@@ -97,6 +97,11 @@ impl RedisLimiter {
         }
     }
 
+    /// Why the last request had no answer; `None` if it had one.
+    pub fn problem(&self) -> Option<RedisProblem> {
+        self.redis.problem()
+    }
+
     /// What was counted since the start.
     pub fn observations(&self) -> Observations {
         self.redis.observations()

@@ -192,7 +192,7 @@ impl RedisLimiter {
 
     /// The number of limits made from each template, deleted templates too.
     pub(super) async fn count_instances(&self) -> Result<Vec<(LimitKey, usize)>, Unanswered> {
-        let counts = format!("{}:instance_counts", self.redis.config().prefix);
+        let counts = format!("{}instance_counts", self.redis.config().prefix);
         let answer = self.redis.command(cmd("HGETALL").arg(counts)).await?;
         let fields: Vec<&str> = match &answer {
             redis::Value::Array(values) => {
@@ -214,7 +214,7 @@ impl RedisLimiter {
         after: Option<&str>,
         count_max: usize,
     ) -> Result<Vec<LimitKey>, Unanswered> {
-        let name = format!("{}:instances:{template}", self.redis.config().prefix);
+        let name = format!("{}instances:{template}", self.redis.config().prefix);
         let from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
         let mut page = cmd("ZRANGEBYLEX");
         page.arg(name).arg(from).arg("+").arg("LIMIT").arg(0).arg(count_max);

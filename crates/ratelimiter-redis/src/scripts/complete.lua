@@ -42,7 +42,7 @@ for at = 6, #ARGV, 8 do
       has_live = false
       for _, need in ipairs(lease[NEEDS]) do
         each_live(need[PARTS], function(sequence, units)
-          local live = PREFIX .. ':live:' .. need[KEY]
+          local live = PREFIX .. 'live:' .. need[KEY]
           has_live = has_live or call('ZSCORE', live, member_of(sequence, 'o', units)) ~= false
         end)
       end
@@ -122,7 +122,7 @@ for _, one in ipairs(ends) do
           kept = kept + one.excess
         end
         if kept > 0 then
-          call('ZADD', limit.live, expires_at, member_of(sequence, 'c', kept))
+          add_live(limit, expires_at, member_of(sequence, 'c', kept))
           limit.used = limit.used + kept
         end
         was_there = true
@@ -141,6 +141,6 @@ end
 
 --@ past
 
-call('ZREM', PREFIX .. ':open', id)
+call('ZREM', PREFIX .. 'open', id)
 remember_lease(id, { 'e', lease[AT], NOW + remember }, remember, remember_max)
 return answer('ended', NOW, freed, uncovered)

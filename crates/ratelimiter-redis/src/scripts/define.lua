@@ -62,11 +62,11 @@ for _, limit in ipairs(limits) do
   end
 end
 for _, key in ipairs(deleted) do
-  call('UNLINK', PREFIX .. ':limit:' .. key, PREFIX .. ':live:' .. key)
+  call('UNLINK', PREFIX .. 'limit:' .. key, PREFIX .. 'live:' .. key)
   call('HDEL', DEBTS, key)
 end
-call('SET', PREFIX .. ':registry', ARGV[3])
+call('SET', PREFIX .. 'registry', ARGV[3])
 meta_generation = ARGV[2]
 save_meta()
-call('PUBLISH', PREFIX .. ':changes', ARGV[2])
+call('PUBLISH', PREFIX .. 'changes', ARGV[2])
 return answer('defined', NOW)

@@ -12,7 +12,7 @@ end
 local known = definition(2)
 local debt = units_of_debt(call('HGET', DEBTS, known.key))
 call('HDEL', DEBTS, known.key)
-if known.template ~= '' and call('EXISTS', PREFIX .. ':limit:' .. known.key) == 0 then
+if known.template ~= '' and call('EXISTS', PREFIX .. 'limit:' .. known.key) == 0 then
   remove_instance(known.template, known.key)
 end
 return { 'forgiven', NOW, debt }

@@ -1,11 +1,11 @@
 -- The counts of limits that were made from templates. The functions are declared in the prelude.
 
-local COUNTS = PREFIX .. ':instance_counts'
+local COUNTS = PREFIX .. 'instance_counts'
 -- Longer than a lease can live without a renew: 64 days, in milliseconds.
 local LONG_MS = 5529600000
 
 local function instances_of(template)
-  return PREFIX .. ':instances:' .. template
+  return PREFIX .. 'instances:' .. template
 end
 
 -- Counts a limit that was made from a template.

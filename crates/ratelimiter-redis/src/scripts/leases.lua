@@ -8,7 +8,7 @@
 
 --@ parts
 
-local OPEN = PREFIX .. ':open'
+local OPEN = PREFIX .. 'open'
 local remember, count = tonumber(ARGV[1]), tonumber(ARGV[3])
 local after_at, after = ARGV[4], ARGV[5]
 if after_at == '' and after ~= '' then
@@ -20,7 +20,7 @@ if after_at == '' and after ~= '' then
 end
 
 local rows, last_at, last = {}, after_at, after
-local from, is_end = after_at == '' and '-inf' or after_at, false
+local from, is_end = after_at == '' and '1' or after_at, false
 local ids = call('ZRANGEBYSCORE', OPEN, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
 -- Leases of one moment are sorted by ID. If those up to `after` are more than a page, the next pages have the rest.
 local offset = 0
@@ -41,7 +41,7 @@ for at = 1, #ids, 2 do
         local units, expires_at, is_there = 0, 0, false
         each_live(need[PARTS], function(sequence, part, part_expires_at)
           units, expires_at = units + part, part_expires_at
-          is_there = call('ZSCORE', PREFIX .. ':live:' .. need[KEY], member_of(sequence, 'o', part)) ~= false
+          is_there = call('ZSCORE', PREFIX .. 'live:' .. need[KEY], member_of(sequence, 'o', part)) ~= false
         end)
         if is_there and units > 0 then
           amounts[#amounts + 1] = { need[KEY], text(units), expires_at }

@@ -1,6 +1,6 @@
 -- Ended and denied leases.
 
-local PAST = PREFIX .. ':past'
+local PAST = PREFIX .. 'past'
 
 -- Remembers that a lease has ended or was denied (RES-09).
 -- Cost: 2 operations, and up to 4 to forget others.

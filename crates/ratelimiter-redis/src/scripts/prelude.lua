@@ -1,23 +1,23 @@
 -- What the scripts share. Each script begins with this text; what only some need is in other files, which a line `--@ name` includes.
 --
--- KEYS[1] is the prefix of all keys, with its hash tag:
---   :meta                string  generation of the definitions; until when :open and :past are kept
---   :registry            string  the definitions: a limits document
---   :limit:<key>         string  a limit in use (see `limit_from`)
---   :live:<key>          zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "<sequence>c<units>" of another
---   :lease:<id>          string  a lease (see `lease_from`)
---   :open                zset    the open leases by the time of their reserve, in milliseconds
---   :past                list    ended and denied leases, the oldest first: "<time>:<id>"
---   :debts               hash    debts by key: the kind of the limit, and units in decimal
---   :instances:<key>     zset    the limits that were made from a template, sorted by key
---   :instance_counts     hash    their number by template; `total`, and `recent` since `second`
+-- KEYS[1] is the prefix of all keys, with its hash tag and a colon:
+--   meta                 string  generation of the definitions; until when `open` and `past` are kept
+--   registry             string  the definitions: a limits document
+--   limit:<key>          string  a limit in use (see `limit_from`)
+--   live:<key>           zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "<sequence>c<units>" of another
+--   lease:<id>           string  a lease (see `lease_from`)
+--   open                 zset    the open leases by the time of their reserve, in milliseconds; the first member is none
+--   past                 list    ended and denied leases, the oldest first: "<time>:<id>"
+--   debts                hash    debts by key: the kind of the limit, and units in decimal
+--   instances:<key>      zset    the limits that were made from a template, sorted by key
+--   instance_counts      hash    their number by template; `total`, and `recent` since `second`
 --
 -- Strings that scripts write are packed by cmsgpack. All other times are in microseconds. Everything but the definitions and debts has a TTL,
 -- which is never shorter than what it counts; what has expired is judged by NOW alone.
 
 local call = redis.call
 local PREFIX = KEYS[1]
-local META, DEBTS = PREFIX .. ':meta', PREFIX .. ':debts'
+local META, DEBTS = PREFIX .. 'meta', PREFIX .. 'debts'
 -- Every integer up to this one is exact.
 local UNITS_MAX = 9007199254740991
 local NEVER = 9007199254740991
@@ -54,7 +54,7 @@ local function definition(at)
   }
 end
 
--- Whether the server knows the current definitions, by the value of :meta. Also reads until when the lists of leases are kept.
+-- Whether the server knows the current definitions, by the value of `meta`. Also reads until when the lists of leases are kept.
 local open_until, past_until = 0, 0
 local meta_generation = ''
 local function is_current(generation, packed)
@@ -77,7 +77,7 @@ local add_instance, remove_instance
 local limits = {}
 
 local function name_of_limit(key)
-  return PREFIX .. ':limit:' .. key
+  return PREFIX .. 'limit:' .. key
 end
 
 local function member_of(sequence, state, units)
@@ -87,7 +87,7 @@ end
 
 -- A limit in use, from its value or false. `known` is its definition; nil if only its counts matter. What has expired may still be counted.
 local function limit_from(key, packed, known)
-  local limit = { key = key, name = name_of_limit(key), live = PREFIX .. ':live:' .. key, known = known, exists = packed and true or false }
+  local limit = { key = key, name = name_of_limit(key), live = PREFIX .. 'live:' .. key, known = known, exists = packed and true or false }
   if packed then
     limit.kind, limit.used, limit.open, limit.next, limit.sequence, limit.streak, limit.kept_until, limit.cap, limit.template, limit.ends,
       limit.life, limit.generation = cmsgpack.unpack(packed)
@@ -147,11 +147,27 @@ local function expiry_of(limit)
   return nil
 end
 
+-- Adds a live reservation. An empty set does not exist in Redis, and the first member makes it without a TTL; so it is empty if nothing is counted.
+-- Cost: 1 operation; 1 more if it was empty.
+local function add_live(limit, expires_at, member)
+  call('ZADD', limit.live, expires_at, member)
+  if limit.used == 0 and limit.open == 0 then
+    call('PEXPIRE', limit.live, ttl_ms(limit.kept_until))
+  end
+end
+
 -- Reserves units that fit, for an open lease. Returns the sequence number of the reservation.
 -- Cost: 1 operation; 1 more when the TTLs grow, which is once in a lifetime.
 local function hold(limit, units, expires_at, generation)
   local known, sequence = limit.known, limit.sequence + 1
-  call('ZADD', limit.live, expires_at, member_of(sequence, 'o', units))
+  local keeps_longer = expires_at > limit.kept_until
+  if keeps_longer then
+    limit.kept_until, limit.has_new_ttl = NOW + 2 * (expires_at - NOW) + MINUTE, true
+  end
+  add_live(limit, expires_at, member_of(sequence, 'o', units))
+  if keeps_longer then
+    call('PEXPIRE', limit.live, ttl_ms(limit.kept_until))
+  end
   limit.sequence, limit.used, limit.open = sequence, limit.used + units, limit.open + 1
   if expires_at < limit.next then
     limit.next = expires_at
@@ -168,11 +184,6 @@ local function hold(limit, units, expires_at, generation)
     if limit.template ~= '' then
       add_instance(limit.template, limit.key)
     end
-  end
-  if expires_at > limit.kept_until then
-    limit.kept_until = NOW + 2 * (expires_at - NOW) + MINUTE
-    call('PEXPIRE', limit.live, ttl_ms(limit.kept_until))
-    limit.has_new_ttl = true
   end
   limit.is_dirty = true
   return sequence
@@ -213,7 +224,7 @@ local FORGOTTEN_AT, FIRST_KEY = 3, 4
 local KEY, KIND, REQUIRED, RESERVED, PARTS, TIMEOUT = 1, 2, 3, 4, 5, 6
 
 local function name_of_lease(id)
-  return PREFIX .. ':lease:' .. id
+  return PREFIX .. 'lease:' .. id
 end
 
 -- A lease from its value; nil if it is not known, or forgotten.
@@ -241,7 +252,7 @@ end
 
 -- Stores an open lease: its state, times, job, whether it may be returned, its renews packed, or false; then of each need the key, kind, units, timeout,
 -- and the number of parts before the parts.
--- Cost: 1 operation; 2 more when the TTL of the list of open leases grows.
+-- Cost: 1 operation; 3 more when the TTL of the list of open leases grows.
 local function save_open_lease(id, lease, remember)
   local flat, lapses_at = {}, 0
   for _, need in ipairs(lease[NEEDS]) do
@@ -258,7 +269,9 @@ local function save_open_lease(id, lease, remember)
   call('SET', name_of_lease(id), packed, 'PX', ttl_ms(lapses_at + remember))
   if lease[LAPSES_AT] > open_until then
     open_until = NOW + 2 * (lease[LAPSES_AT] - NOW) + MINUTE
-    call('PEXPIRE', PREFIX .. ':open', ttl_ms(open_until))
+    -- Its first member, which is no lease, stays: an empty set would be gone, and made anew without a TTL.
+    call('ZADD', PREFIX .. 'open', 0, '')
+    call('PEXPIRE', PREFIX .. 'open', ttl_ms(open_until))
     save_meta()
   end
 end

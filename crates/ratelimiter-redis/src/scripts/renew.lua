@@ -228,7 +228,7 @@ local function give_back(need, surplus)
     if back > 0 and need.is_there then
       take_out(need.limit, parts[at], units)
       if is_last or back < units then
-        call('ZADD', need.limit.live, parts[at + 2], member_of(parts[at], 'o', units - back))
+        add_live(need.limit, parts[at + 2], member_of(parts[at], 'o', units - back))
         need.limit.used, need.limit.open = need.limit.used + units - back, need.limit.open + 1
       end
     end
@@ -247,7 +247,7 @@ local function join(need)
     units = units + parts[at + 1]
   end
   local last, expires_at = parts[#parts - 2], parts[#parts]
-  call('ZADD', need.limit.live, expires_at, member_of(last, 'o', units))
+  add_live(need.limit, expires_at, member_of(last, 'o', units))
   need.limit.used, need.limit.open = need.limit.used + units, need.limit.open + 1
   need.live = { last, units, expires_at }
 end

@@ -179,6 +179,6 @@ for index, need in ipairs(needs) do
   limit.streak = 0
   held[index] = { limit.key, limit.kind, need.units, need.units, { sequence, need.units, expires_at }, limit.kind == 'c' and limit.known.life or 0 }
 end
-call('ZADD', PREFIX .. ':open', math.floor(NOW / 1000), id)
+call('ZADD', PREFIX .. 'open', math.floor(NOW / 1000), id)
 save_open_lease(id, { 'o', NOW, 0, job, held, may_return, false }, remember)
 return answer('allowed', NOW, NOW, 1, unpack(shadow_denied))

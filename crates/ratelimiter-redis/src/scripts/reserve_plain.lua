@@ -5,9 +5,9 @@
 
 local PREFIX = KEYS[1]
 local id, generation, remember, job = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[10]
-local names = { PREFIX .. ':meta', PREFIX .. ':lease:' .. id }
+local names = { PREFIX .. 'meta', PREFIX .. 'lease:' .. id }
 for at = 12, #ARGV, 7 do
-  names[#names + 1] = PREFIX .. ':limit:' .. ARGV[at]
+  names[#names + 1] = PREFIX .. 'limit:' .. ARGV[at]
 end
 local stored = redis.call('MGET', unpack(names))
 
@@ -44,7 +44,11 @@ if is_plain then
     local key, units, life = ARGV[at + 1], tonumber(ARGV[at]), tonumber(ARGV[at + 3])
     local expires_at = kind == 'k' and ends or NOW + life
     sequence = sequence + 1
-    redis.call('ZADD', PREFIX .. ':live:' .. key, expires_at, sequence .. 'o' .. (units < 1e14 and units or string.format('%.0f', units)))
+    redis.call('ZADD', PREFIX .. 'live:' .. key, expires_at, sequence .. 'o' .. (units < 1e14 and units or string.format('%.0f', units)))
+    if used == 0 and open == 0 then
+      -- The set was empty, and has no TTL.
+      redis.call('PEXPIRE', PREFIX .. 'live:' .. key, math.ceil((kept_until - NOW) / 1000) + 1)
+    end
     if expires_at < next_expiry then
       next_expiry = expires_at
     end
@@ -56,6 +60,6 @@ if is_plain then
     index, size = index + 1, size + 9
   end
   redis.call('SET', names[2], cmsgpack.pack(unpack(lease)), 'PX', math.ceil((lapses_at + remember - NOW) / 1000) + 1)
-  redis.call('ZADD', PREFIX .. ':open', math.floor(NOW / 1000), id)
+  redis.call('ZADD', PREFIX .. 'open', math.floor(NOW / 1000), id)
   return { 'allowed', NOW, NOW, 1 }
 end

@@ -15,10 +15,11 @@ is_current('', call('GET', META))
 --@ collect
 --@ past
 
-local OPEN = PREFIX .. ':open'
+local OPEN = PREFIX .. 'open'
 
 local kept = 0
-local ids = call('ZRANGE', OPEN, rank, rank + lease_count - 1)
+-- The first member is no lease.
+local ids = call('ZRANGE', OPEN, rank + 1, rank + lease_count)
 for _, id in ipairs(ids) do
   local lease = lease_from(call('GET', name_of_lease(id)), remember)
   if not lease or lease[STATE] ~= 'o' then
@@ -49,4 +50,4 @@ if template ~= '' then
   end
   last = #keys == instance_count and keys[#keys] or ''
 end
-return answer('swept', NOW, call('ZCARD', OPEN), next_rank, last)
+return answer('swept', NOW, math.max(call('ZCARD', OPEN) - 1, 0), next_rank, last)

@@ -80,6 +80,19 @@ impl TestContext {
         limiter
     }
 
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The names of all keys of this installation, sorted.
+    pub fn names(&self, redis: &TestRedis) -> Vec<String> {
+        let pattern = format!("{{{}}}:*", self.prefix);
+        let mut names: Vec<_> =
+            redis.command(&["KEYS", &pattern]).lines().map(str::to_owned).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Lets time pass while limiters tick as on a server.
     pub async fn pass(&self, by: Duration) {
         match &self.clock {

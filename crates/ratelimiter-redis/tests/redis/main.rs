@@ -9,6 +9,7 @@
 mod context;
 mod differential;
 mod fixture;
+mod rules;
 
 use std::process::ExitCode;
 
@@ -32,5 +33,28 @@ fn main() -> ExitCode {
             });
         }
     }
-    tests.test(differential::NAME, differential::redis_answers_every_script_as_memory_does).run()
+    macro_rules! add {
+        ($($module:ident::$test:ident,)+) => {
+            $(tests = tests.test(stringify!($test), $module::$test);)+
+        };
+    }
+    add! {
+        differential::redis_answers_every_script_as_memory_does,
+        rules::rds_01_every_request_is_one_call_of_a_script,
+        rules::rds_01_limiters_share_one_truth,
+        rules::rds_01_no_schedule_of_requests_over_admits,
+        rules::reg_01_definitions_made_at_once_are_all_kept,
+        rules::rds_02_the_time_is_that_of_redis,
+        rules::rds_03_nothing_is_denied_while_expired_reservations_are_left,
+        rules::rds_03_everything_but_definitions_and_debts_has_a_ttl,
+        rules::rds_03_what_is_not_in_use_goes,
+        rules::rds_04_two_installations_on_one_redis_do_not_meet,
+        rules::rds_05_a_redis_that_was_away_is_found_again,
+        rules::rds_06_a_lost_script_cache_is_not_noticed,
+        rules::rds_06_the_reason_is_told,
+        rules::rds_07_a_kill_loses_nothing_that_was_answered,
+        rules::rds_08_a_url_names_user_password_and_database,
+        rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
+    }
+    tests.run()
 }
