@@ -85,6 +85,12 @@ local function member_of(sequence, state, units)
   return sequence .. state .. (units < 1e14 and units or text(units))
 end
 
+-- The number before that of the first reservation of a limit. A limit that had the key before may have numbers that leases still know: they are
+-- lower, since no limit has 64 reservations in a millisecond. Below 10^14 until the year 2069.
+local function first_sequence()
+  return math.floor(NOW / 1000 - 1577836800000) * 64
+end
+
 -- A limit in use, from its value or false. `known` is its definition; nil if only its counts matter. What has expired may still be counted.
 local function limit_from(key, packed, known)
   local limit = { key = key, name = name_of_limit(key), live = PREFIX .. 'live:' .. key, known = known, exists = packed and true or false }
@@ -102,7 +108,7 @@ local function limit_from(key, packed, known)
   end
   if not limit.exists then
     limit.kind, limit.used, limit.open, limit.next, limit.sequence, limit.streak, limit.kept_until, limit.cap, limit.template, limit.ends,
-      limit.life, limit.generation = known and known.kind or '', 0, 0, NEVER, 0, 0, 0, 0, '', 0, 0, ''
+      limit.life, limit.generation = known and known.kind or '', 0, 0, NEVER, first_sequence(), 0, 0, 0, '', 0, 0, ''
   end
   limits[#limits + 1] = limit
   return limit

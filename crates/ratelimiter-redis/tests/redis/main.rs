@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         rules::rds_06_a_lost_script_cache_is_not_noticed,
         rules::rds_06_the_reason_is_told,
         rules::rds_07_a_kill_loses_nothing_that_was_answered,
+        rules::def_09_a_lease_of_a_deleted_limit_takes_nothing_of_its_successor,
         rules::rds_08_a_url_names_user_password_and_database,
         rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
     }

@@ -380,6 +380,23 @@ pub fn res_07_a_capacity_that_cannot_be_counted_is_refused(servers: &Fixture) {
     });
 }
 
+/// DEF-09
+pub fn def_09_a_lease_of_a_deleted_limit_takes_nothing_of_its_successor(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Real).limiter();
+        limiter.define(rolling("tokens", 60, 10)).await.unwrap();
+        let before = request(&[("tokens", 5)]);
+        assert!(is_allowed(&limiter, &before).await);
+        limiter.delete(&key("tokens")).await.unwrap();
+        limiter.define(rolling("tokens", 60, 10)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 5)])).await);
+        let unused = Actuals::of([(key("tokens"), 0)]).unwrap();
+        limiter.complete(&CompleteRequest::new(before.lease, unused)).await.unwrap();
+        let state = limiter.state(&key("tokens")).await.unwrap().unwrap();
+        assert_eq!(state.usage.used, 5);
+    });
+}
+
 /// RDS-01, RES-01: many at once, at several limiters, never hold more than there is.
 pub fn rds_01_no_schedule_of_requests_over_admits(servers: &Fixture) {
     run(async {
