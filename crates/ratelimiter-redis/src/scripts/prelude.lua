@@ -85,30 +85,53 @@ local function member_of(sequence, state, units)
   return sequence .. state .. (units < 1e14 and units or text(units))
 end
 
--- The number before that of the first reservation of a limit. A limit that had the key before may have numbers that leases still know: they are
--- lower, since no limit has 64 reservations in a millisecond. Below 10^14 until the year 2069.
-local function first_sequence()
-  return math.floor(NOW / 1000 - 1577836800000) * 64
+local function pack_limit(limit)
+  return cmsgpack.pack(limit.kind, limit.used, limit.open, limit.next, limit.sequence, limit.streak, limit.kept_until, limit.cap, limit.template,
+    limit.ends, limit.life, limit.generation)
+end
+
+-- Makes a limit one that is not in use.
+local function reset(limit)
+  limit.exists, limit.is_dirty = false, false
+  limit.kind, limit.used, limit.open, limit.next, limit.streak, limit.cap, limit.template, limit.ends, limit.life, limit.generation = '', 0, 0,
+    NEVER, 0, 0, '', 0, 0, ''
+end
+
+-- Forgets what is reserved of a limit. Open leases may still know the numbers of their reservations, so the next limit with this key goes on
+-- counting.
+-- Cost: 2 operations.
+local function clear(limit)
+  local is_known = limit.open > 0
+  reset(limit)
+  call('UNLINK', limit.live)
+  if is_known then
+    call('SET', limit.name, pack_limit(limit), 'KEEPTTL')
+  else
+    call('UNLINK', limit.name)
+    limit.sequence, limit.kept_until = 0, 0
+  end
 end
 
 -- A limit in use, from its value or false. `known` is its definition; nil if only its counts matter. What has expired may still be counted.
 local function limit_from(key, packed, known)
-  local limit = { key = key, name = name_of_limit(key), live = PREFIX .. 'live:' .. key, known = known, exists = packed and true or false }
+  local limit = { key = key, name = name_of_limit(key), live = PREFIX .. 'live:' .. key, known = known }
   if packed then
     limit.kind, limit.used, limit.open, limit.next, limit.sequence, limit.streak, limit.kept_until, limit.cap, limit.template, limit.ends,
       limit.life, limit.generation = cmsgpack.unpack(packed)
-    if known and known.kind ~= '' and limit.kind ~= known.kind then
+    limit.exists = limit.kind ~= ''
+    if limit.exists and known and known.kind ~= '' and limit.kind ~= known.kind then
       -- A limit of another kind had the key. What was reserved of it does not count.
-      call('UNLINK', limit.name, limit.live)
       if limit.template ~= '' then
         remove_instance(limit.template, key)
       end
-      limit.exists = false
+      clear(limit)
     end
+  else
+    reset(limit)
+    limit.sequence, limit.kept_until = 0, 0
   end
-  if not limit.exists then
-    limit.kind, limit.used, limit.open, limit.next, limit.sequence, limit.streak, limit.kept_until, limit.cap, limit.template, limit.ends,
-      limit.life, limit.generation = known and known.kind or '', 0, 0, NEVER, first_sequence(), 0, 0, 0, '', 0, 0, ''
+  if not limit.exists and known then
+    limit.kind = known.kind
   end
   limits[#limits + 1] = limit
   return limit
@@ -200,12 +223,10 @@ end
 local function save_limits()
   for _, limit in ipairs(limits) do
     if limit.is_dirty then
-      local packed = cmsgpack.pack(limit.kind, limit.used, limit.open, limit.next, limit.sequence, limit.streak, limit.kept_until, limit.cap,
-        limit.template, limit.ends, limit.life, limit.generation)
       if limit.has_new_ttl then
-        call('SET', limit.name, packed, 'PX', ttl_ms(limit.kept_until))
+        call('SET', limit.name, pack_limit(limit), 'PX', ttl_ms(limit.kept_until))
       else
-        call('SET', limit.name, packed, 'KEEPTTL')
+        call('SET', limit.name, pack_limit(limit), 'KEEPTTL')
       end
       limit.is_dirty, limit.has_new_ttl = false, false
     end

@@ -19,8 +19,7 @@ for at = 3, #ARGV, 6 do
   if known.kind == '' or not limit.exists then
     local debt = call('HGET', DEBTS, key)
     if limit.exists then
-      call('UNLINK', limit.name, limit.live)
-      limit.is_dirty = false
+      clear(limit)
     end
     if debt and debt:sub(1, 1) ~= known.kind then
       call('HDEL', DEBTS, key)
