@@ -324,9 +324,10 @@ impl RedisProblem {
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
                 ("read_only", "it is a read-only replica; redis.url names the primary")
             }
-            ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                ("permission", "the user may not do this; docs/redis.md lists the rights it needs")
-            }
+            ErrorKind::Server(ServerErrorKind::NoPerm) => (
+                "permission",
+                "the user may not do this; docs/operations/redis.md lists the rights it needs",
+            ),
             ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
             _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),
             _ if code == "OOM" || text.contains("OOM") => {

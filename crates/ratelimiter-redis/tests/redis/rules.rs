@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures::future::join_all;
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
-    Actuals, Backend, Capacity, CompleteRequest, Decision, DefineError, HoldTimeout, LeaseId,
-    Limit, LimitKey, LimitKind, Limiter, NewAmounts, RenewNumber, RenewRequest, Requirements,
-    ReserveError, ReserveRequest, Window,
+    Actuals, Backend, Capacity, CompleteRequest, Decision, DefineError, HoldTimeout, KeyPattern,
+    LeaseId, LeasePage, Limit, LimitKey, LimitKind, Limiter, NewAmounts, Page, RenewNumber,
+    RenewRequest, Requirements, ReserveError, ReserveRequest, Window,
 };
 use ratelimiter_redis::{CAPACITY_MAX, RedisConfig, RedisLimiter, RedisOptions, RedisSettings};
 use testkit::redis::{Fixture, Persistence, TestRedis};
@@ -126,7 +126,7 @@ pub fn reg_01_definitions_made_at_once_are_all_kept(servers: &Fixture) {
         };
         join_all((0..40).map(define)).await;
         for limiter in &limiters {
-            assert_eq!(limiter.states(&Default::default()).await.unwrap().len(), 40);
+            assert_eq!(limiter.states(&Page::default()).await.unwrap().len(), 40);
         }
     });
 }
@@ -214,7 +214,7 @@ pub fn rds_03_what_is_not_in_use_goes(servers: &Fixture) {
         for answer in limiter.reserve_batch(&requests).await {
             assert!(answer.unwrap().is_allowed());
         }
-        assert_eq!(limiter.leases(&Default::default()).await.unwrap().len(), 100);
+        assert_eq!(limiter.leases(&LeasePage::default()).await.unwrap().len(), 100);
         context.pass(Duration::from_secs(10)).await;
         for _ in 0..10 {
             limiter.tick().await;
@@ -356,16 +356,45 @@ pub fn rds_07_a_kill_loses_nothing_that_was_answered(_: &Fixture) {
 /// RDS-08
 pub fn rds_08_a_url_names_user_password_and_database(_: &Fixture) {
     let redis = TestRedis::start(Persistence::None);
-    let user = ["ACL", "SETUSER", "limiter", "on", ">secret", "~{ratelimiter}:*", "&*", "+@all"];
-    redis.command(&user);
+    // As the documentation says.
+    let page = include_str!("../../../../docs/operations/redis.md");
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER ")).unwrap();
+    let answer = redis.command(&line.split(' ').collect::<Vec<_>>());
+    assert_eq!(answer, "OK");
     run(async {
-        let url = redis.url().replace("redis://", "redis://limiter:secret@");
+        let url = redis.url().replace("redis://", "redis://ratelimiter:PASSWORD@");
         let limiter = limiter_on(&format!("{url}/3"));
-        limiter.define(rolling("tokens", 600, 10)).await.unwrap();
-        assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+        every_operation(&limiter).await;
         let other = limiter_on(&url);
-        assert_eq!(other.states(&Default::default()).await.unwrap(), [], "database 0 is empty");
+        assert_eq!(other.states(&Page::default()).await.unwrap(), [], "database 0 is empty");
     });
+}
+
+/// Every operation that is not about time.
+async fn every_operation(limiter: &RedisLimiter) {
+    limiter.define(slots("t:*", 60, 5)).await.unwrap();
+    limiter.define_all(vec![rolling("tokens", 600, 10), rolling("old", 600, 1)]).await.unwrap();
+    let one = request(&[("tokens", 1), ("t:a", 1)]);
+    assert!(is_allowed(limiter, &one).await);
+    assert!(!is_allowed(limiter, &request(&[("tokens", 10)])).await);
+    let more = NewAmounts::of([(key("tokens"), 2)]).unwrap();
+    let renew = RenewRequest::new(one.lease, RenewNumber::FIRST, more);
+    assert!(limiter.renew(&renew).await.unwrap().is_renewed());
+    assert_eq!(limiter.leases(&LeasePage::default()).await.unwrap().len(), 1);
+    let template = KeyPattern::new(&key("t:*")).ok();
+    let instances = limiter.states(&Page { template, ..Page::default() }).await.unwrap();
+    assert_eq!(instances.len(), 1);
+    let actuals = Actuals::of([(key("tokens"), 50)]).unwrap();
+    limiter.complete(&CompleteRequest::new(one.lease, actuals)).await.unwrap();
+    assert_eq!(limiter.forgive(&key("tokens")).await.unwrap(), 48);
+    let other = request(&[("t:a", 1)]);
+    assert!(is_allowed(limiter, &other).await);
+    limiter.release(other.lease).await.unwrap();
+    limiter.delete(&key("old")).await.unwrap();
+    limiter.define(slots("t:*", 60, 4)).await.unwrap();
+    limiter.delete(&key("t:*")).await.unwrap();
+    limiter.tick().await;
+    assert_eq!(limiter.problem(), None);
 }
 
 /// RES-07
