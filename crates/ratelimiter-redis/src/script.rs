@@ -7,11 +7,12 @@ use crate::options::TimeSource;
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
 /// What only some scripts need: a line `--@ name` includes it. A function is made each time that a script comes by, so what is rarely needed stands
 /// where it is needed.
-const INCLUDES: [(&str, &str); 9] = [
+const INCLUDES: [(&str, &str); 10] = [
     ("bounds", include_str!("scripts/bounds.lua")),
     ("collect", include_str!("scripts/collect.lua")),
     ("debts", include_str!("scripts/debts.lua")),
     ("decimals", include_str!("scripts/decimals.lua")),
+    ("forget", include_str!("scripts/forget.lua")),
     ("hints", include_str!("scripts/hints.lua")),
     ("instances", include_str!("scripts/instances.lua")),
     ("parts", include_str!("scripts/parts.lua")),
@@ -90,9 +91,10 @@ impl Scripts {
         Self(ScriptName::ALL.map(|name| {
             let plain = match name {
                 ScriptName::Reserve => include_str!("scripts/reserve_plain.lua"),
+                ScriptName::Complete => include_str!("scripts/complete_plain.lua"),
                 _ => "",
             };
-            let text = format!("{time}\n{plain}\n{PRELUDE}\n{}", with_includes(name.text()));
+            let text = with_includes(&format!("{time}\n{plain}\n{PRELUDE}\n{}", name.text()));
             let sha = Script::new(&text).get_hash().to_owned();
             LoadedScript { text, sha }
         }))
@@ -109,7 +111,8 @@ fn with_includes(text: &str) -> String {
         match line.trim().strip_prefix("--@ ") {
             Some(name) => {
                 let found = INCLUDES.iter().find(|(included, _)| *included == name);
-                whole.push_str(found.expect("a script includes files that exist").1);
+                let (_, text) = found.expect("a script includes files that exist");
+                whole.push_str(&with_includes(text));
             }
             None => whole.push_str(line),
         }

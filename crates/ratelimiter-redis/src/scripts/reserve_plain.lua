@@ -39,12 +39,17 @@ end
 if is_plain then
   local lease = { 'o', NOW, lapses_at, job, ARGV[9] == '1', false }
   local index, size = 3, 6
+  -- The last expiry as text, since several limits often have the same; a number costs more.
+  local last_expiry, expiry
   for at = 11, #ARGV, 7 do
     local kind, used, open, next_expiry, sequence, _, kept_until, _, template, ends = cmsgpack.unpack(stored[index])
     local key, units, life = ARGV[at + 1], tonumber(ARGV[at]), tonumber(ARGV[at + 3])
     local expires_at = kind == 'k' and ends or NOW + life
     sequence = sequence + 1
-    redis.call('ZADD', PREFIX .. 'live:' .. key, expires_at, sequence .. 'o' .. (units < 1e14 and units or string.format('%.0f', units)))
+    if expires_at ~= last_expiry then
+      last_expiry, expiry = expires_at, string.format('%.0f', expires_at)
+    end
+    redis.call('ZADD', PREFIX .. 'live:' .. key, expiry, sequence .. 'o' .. ARGV[at])
     if used == 0 and open == 0 then
       -- The set was empty, and has no TTL.
       redis.call('PEXPIRE', PREFIX .. 'live:' .. key, math.ceil((kept_until - NOW) / 1000) + 1)
