@@ -150,6 +150,10 @@ local function judge(limit)
     limit.ceiling = known.target
   end
   limit.available = math.max(limit.ceiling - limit.used, 0)
+  if limit.template ~= '' and limit.used == 0 and limit.open == 0 then
+    -- It is like one that is made anew.
+    limit.streak = 0
+  end
 end
 
 local function fits(limit, units)
