@@ -324,7 +324,7 @@ impl RedisProblem {
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
                 ("read_only", "it is a read-only replica; redis.url names the primary")
             }
-            ErrorKind::Server(ServerErrorKind::NoPerm) => (
+            _ if code == "NOPERM" || NOT_PERMITTED.iter().any(|part| text.contains(part)) => (
                 "permission",
                 "the user may not do this; docs/operations/redis.md lists the rights it needs",
             ),
@@ -341,6 +341,8 @@ impl RedisProblem {
     }
 }
 
+/// What Redis 7.0, and later ones, say of a command inside a script.
+const NOT_PERMITTED: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 const WRONG_PASSWORD: &str = "the user or password in redis.url is wrong, or missing";
 
 /// An error of Redis inside an answer.

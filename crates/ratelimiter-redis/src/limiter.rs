@@ -22,11 +22,11 @@ use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
     LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
-    Page, ReleaseError, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest,
+    Page, Registry, ReleaseError, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest,
     StateError, Unanswered,
 };
 use ratelimiter_wire::LimitsDocument;
-use redis::{Cmd, cmd};
+use redis::Cmd;
 
 use self::sweep::SweepState;
 use crate::config::RedisConfig;
@@ -85,16 +85,27 @@ impl RedisLimiter {
         }
     }
 
-    /// Whether Redis answers.
+    /// Whether Redis answers and accepts writes: one that is full, or a replica, answers reads all the same.
     ///
     /// # Errors
     /// Why it does not.
     pub async fn ready(&self) -> Result<(), RedisProblem> {
-        let pinged = self.redis.command(&cmd("PING")).await;
-        match (pinged, self.redis.problem()) {
-            (Err(_), Some(problem)) => Err(problem),
-            _ => Ok(()),
-        }
+        let script = ScriptName::Ready;
+        let ready = self.redis.run(script, &self.redis.call(script)).await;
+        ready.map(drop).map_err(|Unanswered { reason, .. }| {
+            // Another request may have had an answer since.
+            let place = self.redis.config().place().to_owned();
+            self.problem().unwrap_or(RedisProblem { place, kind: "other", reason })
+        })
+    }
+
+    /// The definitions that are in Redis now.
+    ///
+    /// # Errors
+    /// Redis gave no answer.
+    pub async fn registry(&self) -> Result<Registry, Unanswered> {
+        self.has_present_definitions().await?;
+        Ok(self.definitions().registry.clone())
     }
 
     /// Why the last request had no answer; `None` if it had one.

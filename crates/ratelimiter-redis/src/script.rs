@@ -35,6 +35,7 @@ pub(crate) enum ScriptName {
     Define,
     Realign,
     Sweep,
+    Ready,
 }
 
 /// The text of a script and its hash, by which Redis knows it.
@@ -49,7 +50,7 @@ pub(crate) struct LoadedScript {
 pub(crate) struct Scripts([LoadedScript; ScriptName::ALL.len()]);
 
 impl ScriptName {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Reserve,
         Self::Complete,
         Self::Renew,
@@ -62,6 +63,7 @@ impl ScriptName {
         Self::Define,
         Self::Realign,
         Self::Sweep,
+        Self::Ready,
     ];
 
     const fn text(self) -> &'static str {
@@ -78,6 +80,7 @@ impl ScriptName {
             Self::Define => include_str!("scripts/define.lua"),
             Self::Realign => include_str!("scripts/realign.lua"),
             Self::Sweep => include_str!("scripts/sweep.lua"),
+            Self::Ready => include_str!("scripts/ready.lua"),
         }
     }
 }

@@ -11,6 +11,7 @@
 --   debts                hash    debts by key: the kind of the limit, and units in decimal
 --   instances:<key>      zset    the limits that were made from a template, sorted by key
 --   instance_counts      hash    their number by template; `total`, and `recent` since `second`
+--   ready                string  written to see whether that is possible
 --
 -- Strings that scripts write are packed by cmsgpack. All other times are in microseconds. Everything but the definitions and debts has a TTL,
 -- which is never shorter than what it counts; what has expired is judged by NOW alone.
