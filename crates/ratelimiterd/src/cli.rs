@@ -59,7 +59,7 @@ struct Settings {
     /// The address to listen on, instead of the config's `server.listen_addr`
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// memory or tigerbeetle, instead of the config's `server.backend`
+    /// memory, tigerbeetle or redis, instead of the config's `server.backend`
     #[arg(long, value_name = "BACKEND")]
     backend: Option<String>,
     /// The limits file, instead of the config's `registry.path`

@@ -8,6 +8,7 @@ mod error;
 mod layers;
 mod listen_addr;
 mod number;
+mod redis_url;
 mod secrets;
 mod token;
 
@@ -23,20 +24,26 @@ pub use layers::{ENVIRONMENT_PREFIX, Layers};
 pub use listen_addr::{ListenAddr, ListenAddrError};
 use ratelimiter::HintPolicy;
 use ratelimiter::memory::MemoryOptions;
+use ratelimiter_redis::{
+    CONNECTIONS_MAX, REQUEST_TIMEOUT_MS_MAX as REDIS_TIMEOUT_MS_MAX, RedisSettings,
+};
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterSettings, FLUSH_INTERVAL_MICROS_MAX, MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX,
     SESSIONS_MAX,
 };
+pub use redis_url::RedisUrl;
 pub(crate) use secrets::TokenHolder;
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
-use crate::{LimitsFile, PostgresRegistry, RegistryPlace, RegistryUrl};
+use crate::{LimitsFile, PostgresRegistry, RedisRegistry, RegistryPlace, RegistryUrl};
 
 /// The most events that TigerBeetle accepts in one batch.
 pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = MAX_BATCH_EVENTS_MAX as u64;
 /// The most sessions with a cluster; one is enough.
 pub const TIGERBEETLE_SESSIONS_MAX: u64 = SESSIONS_MAX as u64;
+/// The most connections to Redis; a few are enough.
+pub const REDIS_CONNECTIONS_MAX: u64 = CONNECTIONS_MAX as u64;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -58,6 +65,8 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// The TigerBeetle backend.
     pub tigerbeetle: TigerBeetleConfig,
+    /// The Redis backend.
+    pub redis: RedisConfig,
 }
 
 /// Address, timeouts and TLS of the server.
@@ -110,6 +119,8 @@ pub enum BackendChoice {
     Memory,
     /// In a TigerBeetle cluster.
     TigerBeetle,
+    /// In Redis or Valkey, and the definitions too.
+    Redis,
 }
 
 /// Where the definitions of limits are stored.
@@ -272,22 +283,65 @@ pub struct TigerBeetleConfig {
     pub expiry_lag_max_ms: u64,
 }
 
+/// The Redis backend.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedisConfig {
+    /// Where Redis is, with user, password and database.
+    pub url: RedisUrl,
+    /// Begins the name of every key, so that two installations can share a Redis.
+    #[serde(deserialize_with = "redis_url::prefix")]
+    pub prefix: String,
+    /// Connections, which all requests share.
+    #[serde(deserialize_with = "number::whole::<1, REDIS_CONNECTIONS_MAX, _>")]
+    pub connections: u64,
+    /// How long to wait for an answer, including the time to connect.
+    #[serde(deserialize_with = "number::whole::<1, REDIS_TIMEOUT_MS_MAX, _>")]
+    pub request_timeout_ms: u64,
+}
+
+impl Config {
+    /// Where the definitions are stored, with the bound on limits: the limits file, the database, or the backend.
+    ///
+    /// # Panics
+    /// The settings of Redis are invalid; those of a config that was read never are.
+    pub fn registry_place(&self) -> RegistryPlace {
+        let Self { server, registry, redis, .. } = self;
+        let limits_max = usize::try_from(registry.limits_max).unwrap_or(usize::MAX);
+        match (server.backend, &registry.url) {
+            (BackendChoice::Redis, _) => {
+                RegistryPlace::Redis(RedisRegistry::new(redis.checked(), limits_max))
+            }
+            (_, Some(url)) => {
+                RegistryPlace::Postgres(PostgresRegistry::new(url.clone(), limits_max))
+            }
+            (_, None) => LimitsFile::new(&registry.path).with_limits_max(limits_max).into(),
+        }
+    }
+}
+
+impl RedisConfig {
+    /// The settings as the backend needs them.
+    ///
+    /// # Panics
+    /// They are invalid; those of a config that was read never are.
+    pub(crate) fn checked(&self) -> ratelimiter_redis::RedisConfig {
+        let Self { url, prefix, connections, request_timeout_ms } = self;
+        let settings = RedisSettings {
+            url: url.secret().to_owned(),
+            prefix: prefix.clone(),
+            connections: u32::try_from(*connections).unwrap_or(u32::MAX),
+            request_timeout_ms: *request_timeout_ms,
+        };
+        ratelimiter_redis::RedisConfig::new(&settings).expect("a config that exists is valid")
+    }
+}
+
 impl AuthConfig {
     /// True if callers need a token.
     pub const fn has_tokens(&self) -> bool {
         let Self { client_tokens, admin_tokens, tokens, allow_anonymous: _ } = self;
         !client_tokens.is_empty() || !admin_tokens.is_empty() || !tokens.is_empty()
-    }
-}
-
-impl RegistryConfig {
-    /// The limits file or the database, with the bound on limits.
-    pub fn place(&self) -> RegistryPlace {
-        let limits_max = usize::try_from(self.limits_max).unwrap_or(usize::MAX);
-        match &self.url {
-            Some(url) => RegistryPlace::Postgres(PostgresRegistry::new(url.clone(), limits_max)),
-            None => LimitsFile::new(&self.path).with_limits_max(limits_max).into(),
-        }
     }
 }
 
@@ -393,5 +447,14 @@ impl Default for TigerBeetleConfig {
             leases_cached_max: 100_000,
             expiry_lag_max_ms: 10_000,
         }
+    }
+}
+
+impl Default for RedisConfig {
+    fn default() -> Self {
+        let RedisSettings { url, prefix, connections, request_timeout_ms } =
+            RedisSettings::new("redis://127.0.0.1:6379");
+        let url = RedisUrl::new(&url).expect("the default is valid");
+        Self { url, prefix, connections: connections.into(), request_timeout_ms }
     }
 }

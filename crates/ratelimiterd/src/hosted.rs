@@ -8,8 +8,8 @@ use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
     Actual, Actuals, Backend, CompleteError, CompleteRequest, Decision, DefineError, Denial,
     LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter,
-    OpenLease, Page, RegisteredLimit, RenewError, RenewRequest, Renewal, Requirement, ReserveError,
-    ReserveRequest, StateError, Unanswered,
+    OpenLease, Page, RegisteredLimit, Registry, RenewError, RenewRequest, Renewal, Requirement,
+    ReserveError, ReserveRequest, StateError, Unanswered,
 };
 
 use crate::runtime::Runtime;
@@ -72,8 +72,7 @@ pub trait HostedBackend: Backend + 'static {
         async { Ok(TurnAnswer::last(Decision::Denied(denial))) }
     }
 
-    /// Whether an attempt for a lease may be admitted though the backend has not answered it. Then giving up is tried until there is an
-    /// answer.
+    /// Whether an attempt for a lease that had no answer may be admitted all the same. Then giving up is tried until there is an answer.
     fn may_be_admitted(&self, _lease: LeaseId) -> bool {
         false
     }
@@ -183,6 +182,20 @@ pub trait HostedBackend: Backend + 'static {
     /// others write there. A server on a shared backend starts even if the backend does not answer yet.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// Whether the backend keeps its definitions itself, so that all servers on it share them without a document. Nothing is restored
+    /// then: a change is [`Backend::define_all`] or [`Backend::delete`] alone.
+    fn keeps_definitions(&self) -> bool {
+        false
+    }
+
+    /// The definitions that the backend keeps, if it does.
+    ///
+    /// # Errors
+    /// The backend gave no answer.
+    fn definitions(&self) -> impl Future<Output = Result<Registry, Unanswered>> + Send {
+        async { Ok(Registry::new()) }
     }
 
     /// Whether the backend answers.

@@ -5,6 +5,7 @@
 
 mod file;
 mod postgres;
+mod redis;
 mod registry_url;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use ratelimiter_wire::{LimitsDocument, PreservedFields};
 
 use self::file::FileMedium;
 pub use self::postgres::PostgresRegistry;
+pub use self::redis::RedisRegistry;
 pub use self::registry_url::{RegistryUrl, RegistryUrlError};
 use crate::disk::{FileVersion, LockMode};
 use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, StagedDocument};
@@ -32,6 +34,8 @@ pub enum RegistryPlace {
     File(LimitsFile),
     /// In a PostgreSQL database.
     Postgres(PostgresRegistry),
+    /// In Redis, where the backend keeps them.
+    Redis(RedisRegistry),
 }
 
 /// A document in storage that may fail and be slow.
@@ -170,10 +174,21 @@ pub(crate) struct Changes {
 }
 
 impl RegistryPlace {
-    pub(crate) fn medium(self, runtime: &Arc<dyn Runtime>) -> Arc<dyn Medium> {
+    /// The document; `None` if the backend keeps the definitions.
+    pub(crate) fn medium(self, runtime: &Arc<dyn Runtime>) -> Option<Arc<dyn Medium>> {
         match self {
-            Self::File(file) => Arc::new(FileMedium::new(file, Arc::clone(runtime))),
-            Self::Postgres(registry) => registry.medium(),
+            Self::File(file) => Some(Arc::new(FileMedium::new(file, Arc::clone(runtime)))),
+            Self::Postgres(registry) => Some(registry.medium()),
+            Self::Redis(_) => None,
+        }
+    }
+
+    /// The maximum number of limits.
+    pub(crate) fn limits_max(&self) -> usize {
+        match self {
+            Self::File(file) => file.limits_max(),
+            Self::Postgres(registry) => registry.limits_max(),
+            Self::Redis(registry) => registry.limits_max(),
         }
     }
 
@@ -185,6 +200,7 @@ impl RegistryPlace {
         match self {
             Self::File(file) => file.load(),
             Self::Postgres(registry) => registry.load().await,
+            Self::Redis(registry) => registry.load().await,
         }
     }
 }
@@ -195,6 +211,7 @@ impl fmt::Display for RegistryPlace {
         match self {
             Self::File(file) => file.path().display().fmt(f),
             Self::Postgres(registry) => f.write_str(registry.place()),
+            Self::Redis(registry) => f.write_str(registry.place()),
         }
     }
 }

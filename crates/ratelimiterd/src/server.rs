@@ -37,7 +37,7 @@ const TICK_EVERY: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Server {
     local_addr: SocketAddr,
-    limit_count: usize,
+    limit_count: Option<usize>,
     stop: CancellationToken,
     accepting: JoinHandle<()>,
     ticking: JoinHandle<()>,
@@ -90,7 +90,7 @@ impl Server {
             reason,
         })?;
         let backend = Arc::new(backend);
-        let place = config.registry.place();
+        let place = config.registry_place();
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
         let admin =
             Admin::restore(Arc::clone(&backend), place, local_addr, Arc::clone(&runtime)).await?;
@@ -120,8 +120,8 @@ impl Server {
         self.local_addr
     }
 
-    /// Number of limits loaded at the start.
-    pub const fn limit_count(&self) -> usize {
+    /// Number of limits at the start; `None` if the backend keeps them and did not answer.
+    pub const fn limit_count(&self) -> Option<usize> {
         self.limit_count
     }
 

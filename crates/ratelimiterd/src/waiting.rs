@@ -100,6 +100,8 @@ struct Waiter<B: HostedBackend> {
     request: Arc<ReserveRequest>,
     /// The last answer of the backend: a denial, or why there was none.
     last: Result<Denial, Unanswered>,
+    /// An attempt had no answer, so it may be admitted.
+    has_unanswered: bool,
     /// Whoever repeats the request joins.
     callers: Vec<Caller<B>>,
 }
@@ -322,7 +324,7 @@ impl<B: HostedBackend> State<B> {
 impl<B: HostedBackend> Waiter<B> {
     fn new(request: Arc<ReserveRequest>, last: Result<Denial, Unanswered>) -> Self {
         // Most have one caller.
-        Self { request, last, callers: Vec::with_capacity(1) }
+        Self { request, has_unanswered: last.is_err(), last, callers: Vec::with_capacity(1) }
     }
 
     /// Whether a request of the same lease needs the same, in any order (`RES-04`).

@@ -14,9 +14,9 @@ use std::time::Duration;
 use ratelimiter::{DeleteError, LimitKey, RegisteredLimit, Registry, Unanswered};
 use ratelimiter_wire::LimitsDocument;
 
-use super::Admin;
 use super::change::{ChangeRefused, unanswered};
 use super::definition_store::DefinitionStore;
+use super::stored::{StoredDefinitions, own};
 use crate::hosted::HostedBackend;
 use crate::limits_file::OwnError;
 use crate::medium::{Changes, Lock};
@@ -48,7 +48,7 @@ enum NotOwned {
     Failed { what: &'static str, error: io::Error },
 }
 
-impl<B: HostedBackend> Admin<B> {
+impl<B: HostedBackend> StoredDefinitions<B> {
     /// Loads the definitions into a shared backend, if that was not done yet; true once it is done.
     pub(super) async fn initialize(&self) -> bool {
         if self.not_started().is_none() {
@@ -108,7 +108,7 @@ impl<B: HostedBackend> Admin<B> {
 
     /// Acquires ownership, which was not possible at the start, or was lost with the connection to a database.
     async fn acquire_ownership_late(&self, store: &mut DefinitionStore) -> Result<(), NotOwned> {
-        let owned = super::own(&*self.backend, &*store.medium, self.addr).await;
+        let owned = own(&*self.backend, &*store.medium, self.addr).await;
         let owned = owned.map_err(|error| match error {
             OwnError::InUse { by } => {
                 NotOwned::ByAnother { reason: format!("it is in use by {by}") }

@@ -1,6 +1,8 @@
 mod define_all;
 
+use std::collections::BTreeSet;
 use std::future::pending;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratelimiter::{
@@ -11,7 +13,11 @@ use ratelimiter::{
 };
 use tokio::sync::{Notify, Semaphore};
 
+use super::change::ChangeRefused;
+use super::definition_store::DefinitionStore;
 use super::*;
+use crate::disk::LockMode;
+use crate::limits_file::OwnError;
 use crate::runtime::TokioRuntime;
 use crate::{LimitsFile, NotReady};
 
@@ -488,7 +494,7 @@ async fn ops_06_a_staged_change_keeps_the_lock_until_it_is_committed() {
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
     let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime);
-    let medium = RegistryPlace::from(file.clone()).medium(&runtime);
+    let medium = RegistryPlace::from(file.clone()).medium(&runtime).unwrap();
     let owned = medium.own(LockMode::Exclusive, addr).await.ok();
     let store = DefinitionStore::new(Arc::clone(&medium), owned);
     let lock = medium.try_lock().await.unwrap();

@@ -16,7 +16,7 @@ pub(super) async fn run(
 ) -> Result<ExitCode, CliError> {
     // The limits file is checked even if the config has errors, as long as its path is known.
     let (place, mut errors) = match settings.layers(variables).config() {
-        Ok(config) => (Some(config.registry.place()), Vec::new()),
+        Ok(config) => (Some(config.registry_place()), Vec::new()),
         Err(error) => {
             let file = settings.limits.as_ref().map(LimitsFile::new).map(RegistryPlace::from);
             (file, error.errors.iter().map(ToString::to_string).collect())

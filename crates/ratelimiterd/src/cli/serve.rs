@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::CliError;
 use crate::config::{AuthConfig, BackendChoice, Config, ConfigError, HintsConfig};
 use crate::server::as_usize;
-use crate::{Reloaded, Server, logs, tigerbeetle};
+use crate::{Reloaded, Server, logs, redis, tigerbeetle};
 
 /// Runs until a signal stops it. SIGHUP calls `read_config` again, for the tokens.
 pub(super) async fn run(
@@ -26,10 +26,13 @@ pub(super) async fn run(
             let backend = tigerbeetle::open(&config, hints).map_err(CliError::of)?;
             Server::bind(&config, backend).await
         }
+        BackendChoice::Redis => {
+            Server::bind(&config, redis::open(&config, hint_policy(&config.hints))).await
+        }
     };
     let server = server.map_err(CliError::of)?;
     let (addr, limits) = (server.local_addr(), server.limit_count());
-    let registry = config.registry.place();
+    let registry = config.registry_place();
     let tls = server.is_encrypted();
     tracing::info!(%addr, tls, limits, %registry, version = env!("CARGO_PKG_VERSION"), "listening");
     if !tls && config.auth.has_tokens() && !addr.ip().is_loopback() {

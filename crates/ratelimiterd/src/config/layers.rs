@@ -17,6 +17,8 @@ const AUTH_FIELDS: [&str; 4] = ["client_tokens", "admin_tokens", "tokens", "allo
 /// Only one of these may be set.
 const REGISTRY_PATH: &str = "registry.path";
 const REGISTRY_URL: &str = "registry.url";
+/// With Redis, neither of them.
+const BACKEND: &str = "server.backend: redis";
 /// Separates a section from its key in the name of a variable.
 const ENVIRONMENT_SEPARATOR: &str = "__";
 
@@ -156,6 +158,15 @@ impl Layers {
                 origin_of(REGISTRY_PATH)
             );
             errors.push(SettingError { origin, path, message });
+        }
+        for path in [REGISTRY_PATH, REGISTRY_URL] {
+            if config.server.backend == BackendChoice::Redis && values.contains_key(path) {
+                let (origin, path) = (origin_of(path).to_owned(), path.to_owned());
+                let message = format!(
+                    "the Redis backend ({BACKEND}) stores the limits in Redis, so remove this"
+                );
+                errors.push(SettingError { origin, path, message });
+            }
         }
         if errors.is_empty() { Ok(config) } else { Err(ConfigError { errors }) }
     }

@@ -93,6 +93,10 @@ impl PostgresRegistry {
         self.url.place()
     }
 
+    pub(super) const fn limits_max(&self) -> usize {
+        self.limits_max
+    }
+
     pub(super) fn medium(self) -> Arc<dyn Medium> {
         Arc::new(PostgresMedium {
             database: Database::new(self.url.options(), self.url.place().to_owned()),

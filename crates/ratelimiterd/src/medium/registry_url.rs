@@ -49,8 +49,8 @@ pub enum RegistryUrlError {
     Scheme,
     /// The scheme is Redis'.
     #[error(
-        "a registry in Redis comes with the Redis backend, which this version does not have; use postgresql://, or \
-         registry.path"
+        "limits are stored in Redis only by the Redis backend (server.backend: redis), which needs no registry.url; use \
+         postgresql://, or registry.path"
     )]
     Redis,
     /// It has several hosts.

@@ -215,6 +215,7 @@ impl<B: HostedBackend> Waiters<B> {
         let lease = waiter.request.lease;
         let mut state = self.lock();
         if let Err(ReserveError::Unanswered(unanswered)) = &answer
+            && waiter.has_unanswered
             && self.backend.may_be_admitted(lease)
             && give_ups < TRIES_MAX
         {
@@ -263,7 +264,7 @@ impl<B: HostedBackend> Waiters<B> {
         let mut guard = self.lock();
         let (now, state) = (self.clock.now(), &mut *guard);
         let (waiter, retry_after) = (state.waiter(id), unanswered.retry_after);
-        waiter.last = Err(unanswered);
+        (waiter.last, waiter.has_unanswered) = (Err(unanswered), true);
         let lease = waiter.request.lease;
         if let Some(waiter) = self.end_callers(state, id, now) {
             return Some(self.end(Leaving { waiter, give_ups: 0 }));

@@ -3,7 +3,9 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::config::{BackendChoice, CALLER_KEYS_MAX, CALLERS_MAX, CallerConfig, CallerName, Token};
+use crate::config::{
+    BackendChoice, CALLER_KEYS_MAX, CALLERS_MAX, CallerConfig, CallerName, RedisConfig, Token,
+};
 
 fn check_errors(yaml: &str, expected: &Expect) {
     let mut layers = Layers::new();
@@ -68,11 +70,11 @@ auth: { client_tokens: ["two words"], allow_anonymous: maybe }
             config.yaml: auth.allow_anonymous: invalid type: string "maybe", expected a boolean
             config.yaml: auth.client_tokens: a token has 1 to 1024 visible ASCII characters
             config.yaml: hints.rolling_factor: must be 1 to 100, not 0.5
-            config.yaml: server.backend: unknown variant `postgres`, expected `memory` or `tigerbeetle`
+            config.yaml: server.backend: unknown variant `postgres`, expected one of `memory`, `tigerbeetle`, `redis`
             config.yaml: server.connections_max: must be 1 to 1000000, not 0
             config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `waiters_max`, `tls`
             config.yaml: server.request_timeout_ms: invalid type: string "soon", expected u64
-            config.yaml: sever: unknown field `sever`, expected one of `server`, `registry`, `auth`, `log`, `metrics`, `hints`, `memory`, `tigerbeetle`
+            config.yaml: sever: unknown field `sever`, expected one of `server`, `registry`, `auth`, `log`, `metrics`, `hints`, `memory`, `tigerbeetle`, `redis`
             config.yaml: tigerbeetle.addresses: must be 1 to 6 addresses, not 0
             config.yaml: tigerbeetle.cluster_id: invalid type: integer `0`, expected a string
             config.yaml: tigerbeetle.max_batch_events: must be 1 to 8189, not 8190
@@ -143,15 +145,76 @@ fn an_error_of_the_environment_names_the_variable() {
         RATELIMITER_SERVER__CONNECTIONS_MAX: server.connections_max: invalid type: string "many", expected u64"#]].assert_eq(&error.unwrap_err().to_string());
 }
 
+/// RDS-04
+#[test]
+fn rds_04_settings_of_redis_come_from_every_source() {
+    let config = environment(&[
+        ("RATELIMITER_SERVER__BACKEND", "redis"),
+        ("RATELIMITER_REDIS__URL", "redis://app:s3cret@cache:7000/3"),
+        ("RATELIMITER_REDIS__PREFIX", "acme"),
+        ("RATELIMITER_REDIS__CONNECTIONS", "4"),
+        ("RATELIMITER_REDIS__REQUEST_TIMEOUT_MS", "250"),
+    ])
+    .unwrap();
+    let RedisConfig { prefix, connections, request_timeout_ms, .. } = &config.redis;
+    assert_eq!((prefix.as_str(), *connections, *request_timeout_ms), ("acme", 4, 250));
+    assert_eq!(config.registry_place().to_string(), "redis://cache:7000/3");
+    assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
+}
+
+/// RDS-04, CFG-02
+#[test]
+fn rds_04_a_wrong_setting_of_redis_is_refused_by_name() {
+    check_errors(
+        "redis: { url: 'http://app:s3cret@cache', prefix: 'a b', connections: 65, request_timeout_ms: 0, tls: true }",
+        &expect![[r#"
+            config.yaml: redis.connections: must be 1 to 64, not 65
+            config.yaml: redis.prefix: has 1 to 64 letters, digits and signs, without spaces and braces, not "a b"
+            config.yaml: redis.request_timeout_ms: must be 1 to 60000, not 0
+            config.yaml: redis.tls: unknown field `tls`, expected one of `url`, `prefix`, `connections`, `request_timeout_ms`
+            config.yaml: redis.url: is redis://[user:password@]host[:port][/database]: it begins with redis://"#]],
+    );
+    for url in [
+        "cache:6379",
+        "redis://app:s3cret@cache/many",
+        "redis://app:s3cret@cache:port/0",
+        "redis://app:s3/cret@cache",
+        "redis://",
+    ] {
+        let error = environment(&[("RATELIMITER_REDIS__URL", url)]).unwrap_err().to_string();
+        let before = "RATELIMITER_REDIS__URL: redis.url: is redis://[user:password@]host[:port]";
+        assert!(error.starts_with(before) && !error.contains("s3"), "{error}");
+    }
+    check_errors(
+        "redis: { url: 6379 }",
+        &expect![[r#"config.yaml: redis.url: must be text, such as "redis://host:6379""#]],
+    );
+}
+
+/// RDS-01, REG-01
+#[test]
+fn rds_01_the_limits_of_the_redis_backend_are_in_redis_only() {
+    for registry in ["path: limits.json", "url: 'postgresql://db/limits'"] {
+        let mut layers = Layers::new();
+        layers.add_yaml("config.yaml", &format!("registry: {{ {registry} }}"));
+        layers.add_text("--backend", "server.backend", "redis");
+        let name = registry.split(':').next().unwrap();
+        let expected = format!(
+            "config.yaml: registry.{name}: the Redis backend (server.backend: redis) stores the limits in Redis, so remove this"
+        );
+        assert_eq!(layers.config().unwrap_err().to_string(), expected);
+    }
+}
+
 /// REG-01
 #[test]
 fn reg_01_a_registry_is_a_path_or_a_url() {
     let url = "registry: { url: 'postgresql://app:s3cret@db/limits' }";
     let mut layers = Layers::new();
     layers.add_yaml("config.yaml", url);
-    let registry = layers.config().unwrap().registry;
-    assert_eq!(registry.place().to_string(), "postgresql://app@db:5432/limits");
-    assert!(!format!("{registry:?}").contains("s3cret"));
+    let config = layers.config().unwrap();
+    assert_eq!(config.registry_place().to_string(), "postgresql://app@db:5432/limits");
+    assert!(!format!("{config:?}").contains("s3cret"));
     check_errors(
         "registry: { path: limits.json, url: 'postgresql://app:s3cret@db/limits' }",
         &expect![
@@ -171,7 +234,7 @@ fn reg_01_a_url_that_is_not_one_of_postgresql_is_refused_without_showing_it() {
     check_errors(
         "registry: { url: 'redis://:s3cret@cache/0' }",
         &expect![
-            "config.yaml: registry.url: a registry in Redis comes with the Redis backend, which this version does not have; use postgresql://, or registry.path"
+            "config.yaml: registry.url: limits are stored in Redis only by the Redis backend (server.backend: redis), which needs no registry.url; use postgresql://, or registry.path"
         ],
     );
     check_errors(

@@ -1,0 +1,40 @@
+//! The definitions in Redis, which the Redis backend keeps itself.
+
+use std::io;
+
+use ratelimiter_redis::{RedisConfig, RedisLimiter, RedisOptions};
+use ratelimiter_wire::LimitsDocument;
+
+use crate::limits_file::LoadError;
+
+/// The definitions in Redis.
+#[derive(Debug, Clone)]
+pub struct RedisRegistry {
+    config: RedisConfig,
+    limits_max: usize,
+}
+
+impl RedisRegistry {
+    /// The definitions in this Redis.
+    pub const fn new(config: RedisConfig, limits_max: usize) -> Self {
+        Self { config, limits_max }
+    }
+
+    /// The URL without its user and password.
+    pub fn place(&self) -> &str {
+        self.config.place()
+    }
+
+    pub(super) const fn limits_max(&self) -> usize {
+        self.limits_max
+    }
+
+    pub(super) async fn load(&self) -> Result<LimitsDocument, LoadError> {
+        let limiter = RedisLimiter::new(self.config.clone(), RedisOptions::default());
+        let read = limiter.registry().await;
+        let unreadable = |reason| LoadError::unreadable(self.place().to_owned(), reason);
+        let registry =
+            read.map_err(|unanswered| unreadable(io::Error::other(unanswered.reason)))?;
+        Ok(LimitsDocument { registry, ..LimitsDocument::default() })
+    }
+}

@@ -1,0 +1,183 @@
+//! The Redis backend of a server.
+
+use std::time::Duration;
+
+use ratelimiter::admission::{Turn, TurnAnswer};
+use ratelimiter::{
+    Backend, CompleteError, CompleteRequest, DefineError, Denial, HintPolicy, LeaseId, LeasePage,
+    LeasesError, Limit, LimitKey, LimitState, LimitStatus, OpenLease, Page, RegisteredLimit,
+    Registry, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest, StateError,
+    Unanswered,
+};
+use ratelimiter_redis::{LOOK_EVERY, Observations, RedisLimiter, RedisOptions};
+
+use crate::config::Config;
+use crate::hosted::{HostedBackend, NotReady};
+use crate::metrics::Text;
+use crate::runtime::Runtime;
+use crate::server::as_usize;
+
+/// A limiter on Redis, which connects at the first request.
+///
+/// # Panics
+/// The settings are invalid; those of a [`Config`] that was read never are.
+pub fn open(config: &Config, hints: HintPolicy) -> RedisLimiter {
+    let Config { redis, registry, .. } = config;
+    let options = RedisOptions {
+        hints,
+        instances_max: as_usize(registry.instances_max),
+        new_instances_per_second_max: as_usize(registry.new_instances_per_second_max),
+        ..RedisOptions::default()
+    };
+    RedisLimiter::new(redis.checked(), options)
+}
+
+impl HostedBackend for RedisLimiter {
+    /// Not needed: the definitions are in Redis.
+    async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        let capacity = registered.target();
+        self.define(Limit { capacity, ..registered.limit }).await
+    }
+
+    async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        // Boxed, so that a caller that waits does not keep room for it (`WAIT-05`).
+        Box::pin(Self::reserve_in_turn(self, request, turn)).await
+    }
+
+    async fn give_up(
+        &self,
+        request: &ReserveRequest,
+        denial: Denial,
+    ) -> Result<TurnAnswer, ReserveError> {
+        Self::give_up(self, request, denial).await
+    }
+
+    /// It may have reached Redis.
+    fn may_be_admitted(&self, _: LeaseId) -> bool {
+        true
+    }
+
+    async fn return_lease(&self, request: &ReserveRequest) -> Result<Vec<LimitKey>, CompleteError> {
+        Self::return_lease(self, request.lease).await
+    }
+
+    fn looks_every(&self) -> Option<Duration> {
+        Some(LOOK_EVERY)
+    }
+
+    async fn limits_with_room(
+        &self,
+        amounts: &[(LimitKey, u64)],
+    ) -> Result<Vec<LimitKey>, Unanswered> {
+        Self::limits_with_room(self, amounts).await
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        Self::complete_freeing(self, request).await
+    }
+
+    async fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
+        Self::renew_freeing(self, request).await
+    }
+
+    async fn visible_states(
+        &self,
+        page: &Page,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.states_where(page, is_visible).await
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.leases_where(page, is_visible).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn keeps_definitions(&self) -> bool {
+        true
+    }
+
+    async fn definitions(&self) -> Result<Registry, Unanswered> {
+        self.registry().await
+    }
+
+    async fn ready(&self) -> Result<(), NotReady> {
+        Self::ready(self).await.map_err(|problem| NotReady { reason: problem.to_string() })
+    }
+
+    async fn tick(&self, _: &dyn Runtime) {
+        Self::tick(self).await;
+    }
+
+    /// As of the last tick.
+    fn open_leases(&self) -> Option<u64> {
+        Some(Self::open_leases(self))
+    }
+
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        Self::metrics_key(self, key)
+    }
+
+    fn instances(&self) -> Vec<(LimitKey, usize)> {
+        self.instances_by_template()
+    }
+
+    fn write_metrics(&self, text: &mut String) {
+        let mut own = Text::default();
+        write_observations(&self.observations(), &mut own);
+        text.push_str(&own.into_string());
+    }
+}
+
+fn write_observations(seen: &Observations, text: &mut Text) {
+    let Observations { round_trips, calls, errors } = seen;
+    let name = "ratelimiter_redis_round_trips_total";
+    text.family(name, "counter", "Requests and pipelines sent to Redis.");
+    text.sample(name, &[], *round_trips);
+    let name = "ratelimiter_redis_calls_total";
+    text.family(name, "counter", "Calls of scripts and commands in them.");
+    text.sample(name, &[], *calls);
+    let name = "ratelimiter_redis_errors_total";
+    text.family(name, "counter", "Calls without an answer, by reason.");
+    for (reason, count) in errors {
+        text.sample(name, &[("reason", reason)], *count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observations_are_counted_under_stable_names() {
+        let errors = vec![("away", 2), ("memory", 1)];
+        let mut text = Text::default();
+        write_observations(&Observations { round_trips: 7, calls: 9, errors }, &mut text);
+        let text = text.into_string();
+        for line in [
+            "ratelimiter_redis_round_trips_total 7",
+            "ratelimiter_redis_calls_total 9",
+            "ratelimiter_redis_errors_total{reason=\"away\"} 2",
+            "ratelimiter_redis_errors_total{reason=\"memory\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\n{text}");
+        }
+    }
+}
