@@ -19,8 +19,11 @@ use ratelimiter_conformance::{Capabilities, Fixture};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, NoObserver};
 use testkit::tigerbeetle::{self, outlast, suite};
 
-use crate::servers::{Deployment, ServerProcess};
+use crate::processes::ServerProcess;
+use crate::servers::Deployment;
 
+#[path = "../processes/servers.rs"]
+mod processes;
 mod servers;
 
 /// A development server takes eight connections. A server has two, one fact needs two servers, and all together need

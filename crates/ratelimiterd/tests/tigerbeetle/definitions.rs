@@ -8,7 +8,8 @@ use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use testkit::{eventually, run};
 
 use crate::load::insist_on_define;
-use crate::servers::{Deployment, ServerProcess, new_lease};
+use crate::processes::{ServerProcess, new_lease};
+use crate::servers::Deployment;
 
 async fn capacity(on: &Deployment, at: &HttpLimiter, name: &str) -> Option<u64> {
     on.state(at, name).await.map(|state| state.limit.capacity.get())

@@ -4,7 +4,8 @@ use ratelimiter::{Backend, LeasePage, Limiter, ReleaseError, ReserveError};
 use testkit::tigerbeetle::Fixture;
 use testkit::{eventually, run};
 
-use crate::servers::{Deployment, new_lease};
+use crate::processes::new_lease;
+use crate::servers::Deployment;
 
 const NEEDS: [(&str, u64); 2] = [("tokens", 50), ("slots", 1)];
 

@@ -14,7 +14,8 @@ use testkit::{eventually, pass, within};
 use tokio::task::JoinSet;
 
 use self::ledger_of_clients::ClientLedger;
-use crate::servers::{Deployment, ServerProcess, new_lease};
+use crate::processes::{ServerProcess, new_lease};
+use crate::servers::Deployment;
 
 const CLIENTS: usize = 64;
 /// Of them, those that never complete: their holds must return by their timeout.

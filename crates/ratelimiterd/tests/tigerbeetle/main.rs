@@ -14,6 +14,8 @@ mod faults;
 mod leases;
 mod load;
 mod outages;
+#[path = "../processes/servers.rs"]
+mod processes;
 mod servers;
 mod soak;
 mod waiting;

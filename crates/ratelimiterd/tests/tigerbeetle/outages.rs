@@ -9,7 +9,8 @@ use testkit::{eventually, run, within};
 use tokio::task::JoinSet;
 
 use crate::load::insist_on_define;
-use crate::servers::{Deployment, new_lease};
+use crate::processes::new_lease;
+use crate::servers::Deployment;
 
 pub fn an_unreachable_cluster_is_reported_until_it_answers(_: &Fixture) {
     run(async {

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use ratelimiter::{Backend, Decision, LeaseId, Limiter, ReserveRequest, Wait};
-use ratelimiter_client::HttpLimiter;
+use ratelimiter::{Backend, LeaseId, Limiter};
 use testkit::tigerbeetle::Fixture;
 use testkit::{eventually, run};
-use tokio::task::JoinHandle;
 
-use crate::servers::{Deployment, ServerProcess, new_lease};
+use crate::processes::{ServerProcess, new_lease, waits};
+use crate::servers::Deployment;
 
 const NEEDS: [(&str, u64); 2] = [("slots", 1), ("tokens", 10)];
 
@@ -27,25 +26,6 @@ async fn full(on: &Deployment) -> ([ServerProcess; 2], LeaseId) {
     (servers, holder)
 }
 
-fn waits(request: ReserveRequest, wait: Duration) -> ReserveRequest {
-    ReserveRequest { wait: Some(Wait::new(wait, "").unwrap()), ..request }
-}
-
-async fn waiters(at: &ServerProcess) -> u64 {
-    let (_, metrics) = at.get("/metrics").await;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("ratelimiter_waiters "));
-    line.unwrap().parse().unwrap()
-}
-
-/// Sends a reserve in the background, and returns when it waits.
-async fn wait(at: &ServerProcess, request: &ReserveRequest) -> JoinHandle<Decision> {
-    let (limiter, request): (HttpLimiter, _) = (at.limiter(), request.clone());
-    let answer = tokio::spawn(async move { limiter.reserve(&request).await.unwrap() });
-    let is_waiting = async || waiters(at).await == 1;
-    eventually("it waits", is_waiting).await;
-    answer
-}
-
 /// TB-17, WAIT-01, WAIT-06: the room comes from this server, or from another one.
 pub fn tb_17_a_complete_at_any_server_admits_who_waits(fixture: &Fixture) {
     run(async {
@@ -53,7 +33,7 @@ pub fn tb_17_a_complete_at_any_server_admits_who_waits(fixture: &Fixture) {
         let (servers, mut holder) = full(&on).await;
         for completes_at in [0, 1] {
             let request = waits(on.reserve(new_lease(), &NEEDS), Duration::from_secs(60));
-            let answer = wait(&servers[0], &request).await;
+            let answer = servers[0].wait(&request).await;
             let completes_at = servers[completes_at].limiter();
             completes_at.complete(&on.complete(holder, &[])).await.unwrap();
             let decision = answer.await.unwrap();
@@ -77,9 +57,9 @@ pub fn tb_17_who_gives_up_is_denied_for_good(fixture: &Fixture) {
         let in_vain = waits(on.reserve(new_lease(), &NEEDS), Duration::from_millis(300));
         assert!(!servers[0].limiter().reserve(&in_vain).await.unwrap().is_allowed());
         let gone = waits(on.reserve(new_lease(), &NEEDS), Duration::from_secs(60));
-        let answer = wait(&servers[0], &gone).await;
+        let answer = servers[0].wait(&gone).await;
         answer.abort();
-        let is_gone = async || waiters(&servers[0]).await == 0;
+        let is_gone = async || servers[0].waiters().await == 0;
         eventually("the caller is forgotten", is_gone).await;
         let second = servers[1].limiter();
         second.complete(&on.complete(holder, &[])).await.unwrap();
@@ -101,7 +81,7 @@ pub fn tb_17_a_waiter_of_a_killed_server_is_answered_elsewhere(fixture: &Fixture
         let request = waits(on.reserve(new_lease(), &NEEDS), Duration::from_secs(60));
         let (limiter, sent) = (first.limiter(), request.clone());
         let answer = tokio::spawn(async move { limiter.reserve(&sent).await });
-        let is_waiting = async || waiters(&first).await == 1;
+        let is_waiting = async || first.waiters().await == 1;
         eventually("it waits", is_waiting).await;
         first.kill();
         assert!(answer.await.unwrap().is_err());
