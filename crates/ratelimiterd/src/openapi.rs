@@ -34,7 +34,7 @@ const NO_ANSWER: (&str, &str) =
     ("503", "No answer in time, so the outcome is unknown: `backend_error`.");
 const NOT_CHANGED: (&str, &str) = (
     "503",
-    "`backend_error`: the change was rolled back and does not take effect later, unless the message says that its outcome is not known yet.",
+    "`backend_error`: the change was rolled back and does not take effect later, unless the message says that its outcome is not known yet. On Redis it says so of every change that was sent.",
 );
 /// Errors of every operation with a body.
 const BODY_REFUSALS: [(&str, &str); 2] = [

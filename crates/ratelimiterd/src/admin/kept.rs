@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ratelimiter::{
-    DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry,
+    DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry, Unanswered,
 };
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -12,6 +12,9 @@ use super::change::{ChangeError, Progress};
 use super::change_log::{log_defined, log_deleted, log_unanswered};
 use crate::hosted::HostedBackend;
 use crate::runtime::Runtime;
+
+/// Nobody rolls back what the backend may have applied; a repeat finds out.
+const NOT_KNOWN_YET: &str = "; whether the change takes effect is not known yet";
 
 /// The definitions in the backend.
 #[derive(Debug)]
@@ -37,12 +40,12 @@ impl<B: HostedBackend> KeptDefinitions<B> {
         progress: &Progress,
     ) -> Result<Vec<LimitStatus>, ChangeError<DefineError>> {
         let _changing = self.changing.lock().await;
-        let before = self.backend.definitions().await?;
+        let before = self.definitions().await?;
         self.check_count(&before, &limits)?;
         progress.begin()?;
-        let defined = self.backend.define_all(limits.clone()).await;
+        let mut defined = self.backend.define_all(limits.clone()).await;
         let planned = limits.into_iter().map(RegisteredLimit::in_force);
-        match &defined {
+        match &mut defined {
             Ok(statuses) => {
                 for (new, status) in planned.zip(statuses) {
                     log_defined(before.get(&new.limit.key), &new, *status);
@@ -53,6 +56,7 @@ impl<B: HostedBackend> KeptDefinitions<B> {
                     let key = &new.limit.key;
                     log_unanswered(key, before.get(key), Some(&new), unanswered);
                 }
+                unanswered.reason.push_str(NOT_KNOWN_YET);
             }
             Err(_) => {}
         }
@@ -65,17 +69,26 @@ impl<B: HostedBackend> KeptDefinitions<B> {
         progress: &Progress,
     ) -> Result<(), ChangeError<DeleteError>> {
         let _changing = self.changing.lock().await;
-        let before = self.backend.definitions().await?;
+        let before = self.definitions().await?;
         progress.begin()?;
-        let deleted = self.backend.delete(key).await;
-        match &deleted {
+        let mut deleted = self.backend.delete(key).await;
+        match &mut deleted {
             Ok(()) => log_deleted(key, before.get(key)),
             Err(DeleteError::Unanswered(unanswered)) => {
                 log_unanswered(key, before.get(key), None, unanswered);
+                unanswered.reason.push_str(NOT_KNOWN_YET);
             }
             Err(_) => {}
         }
         Ok(deleted?)
+    }
+
+    /// The definitions before a change.
+    async fn definitions(&self) -> Result<Registry, Unanswered> {
+        self.backend.definitions().await.map_err(|mut unanswered| {
+            unanswered.reason.push_str("; nothing was changed");
+            unanswered
+        })
     }
 
     fn check_count(

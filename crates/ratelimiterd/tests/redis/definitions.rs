@@ -142,7 +142,8 @@ pub fn reg_01_ops_04_a_change_that_redis_does_not_confirm_is_logged_too(_: &Fixt
         // From here on Redis answers, but writes nothing.
         redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
         let answer = limiter.define(on.rolling("rate", 60, 50)).await;
-        assert!(matches!(answer, Err(DefineError::Unanswered(_))), "{answer:?}");
+        let Err(DefineError::Unanswered(unanswered)) = &answer else { panic!("{answer:?}") };
+        assert!(unanswered.reason.contains("is not known yet"), "{unanswered}");
         redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
         assert_eq!(on.state(&limiter, "rate").await.unwrap().limit.capacity.get(), 5);
         server.server.process.signal("TERM");

@@ -74,7 +74,8 @@ pub fn rds_05_a_redis_that_was_killed_is_reported_until_it_is_back(_: &Fixture) 
         let state = limiter.state(&on.key("rate")).await;
         assert!(matches!(state, Err(StateError::Unanswered(_))), "{state:?}");
         let defined = limiter.define(on.rolling("rate", 3_600, 9)).await;
-        assert!(matches!(defined, Err(DefineError::Unanswered(_))), "{defined:?}");
+        let Err(DefineError::Unanswered(unanswered)) = &defined else { panic!("{defined:?}") };
+        assert!(unanswered.reason.contains("nothing was changed"), "{unanswered}");
         let (status, metrics) = server.get("/metrics").await;
         assert_eq!(status, 200);
         assert!(metrics.contains("ratelimiter_redis_errors_total{reason=\"away\"} "), "{metrics}");
