@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         outages::rds_05_a_redis_that_hangs_is_reported_until_it_goes_on,
         outages::rds_05_a_failure_is_detected_without_traffic,
         outages::rds_05_wait_01_who_waits_is_admitted_after_an_outage,
+        outages::rds_05_wait_04_who_goes_away_in_an_outage_holds_nothing,
         outages::rds_06_a_lost_script_cache_is_not_noticed,
         problems::rds_06_a_wrong_password_is_reported,
         problems::rds_06_a_missing_permission_is_reported_until_it_is_given,

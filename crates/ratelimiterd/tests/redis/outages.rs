@@ -149,6 +149,42 @@ pub fn rds_05_wait_01_who_waits_is_admitted_after_an_outage(_: &Fixture) {
     });
 }
 
+/// RDS-05, WAIT-04: whether or not Redis has admitted an attempt that it did not answer.
+pub fn rds_05_wait_04_who_goes_away_in_an_outage_holds_nothing(_: &Fixture) {
+    run(async {
+        let redis = TestRedis::start(Persistence::None);
+        let on = Deployment::on(&redis).with_brief_timeouts();
+        let servers = on.two_servers().await;
+        let [first, second] = servers.each_ref().map(ServerProcess::limiter);
+        first.define(on.concurrency("slots", 3_600, 1)).await.unwrap();
+        for _ in 0..4 {
+            let holder = new_lease();
+            let held = first.reserve(&on.reserve(holder, &[("slots", 1)])).await;
+            assert!(held.unwrap().is_allowed());
+            let lease = new_lease();
+            let request = waits(on.reserve(lease, &[("slots", 1)]), Duration::from_secs(60));
+            let answer = servers[0].wait(&request).await;
+            second.complete(&on.complete(holder, &[])).await.unwrap();
+            redis.pause();
+            not_ready(&servers[0], "no answer in time").await;
+            answer.abort();
+            let was_answered = answer.await.is_ok();
+            redis.resume();
+            eventually("it is ready", async || servers[0].get("/readyz").await.0 == 200).await;
+            if was_answered {
+                // Before the outage began.
+                first.complete(&on.complete(lease, &[])).await.unwrap();
+            }
+            let is_forgotten = async || servers[0].waiters().await == 0;
+            eventually("the caller is forgotten", is_forgotten).await;
+            eventually("nothing is held", async || {
+                on.state(&second, "slots").await.unwrap().usage.used == 0
+            })
+            .await;
+        }
+    });
+}
+
 /// RDS-06
 pub fn rds_06_a_lost_script_cache_is_not_noticed(_: &Fixture) {
     run(async {
