@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo};
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 /// The most connections of one limiter. Requests share them, so few are enough.
 pub const CONNECTIONS_MAX: u32 = 64;
@@ -107,7 +107,10 @@ fn info_of(url: &str) -> Result<ConnectionInfo, ConfigError> {
         let reason = "it begins with redis://".to_owned();
         return Err(ConfigError::Url { reason });
     }
-    url.into_connection_info().map_err(|error| url_error(&error))
+    let info = url.into_connection_info().map_err(|error| url_error(&error))?;
+    // Answers look the same in every version of Redis.
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+    Ok(info.set_redis_settings(settings))
 }
 
 fn url_error(error: &redis::RedisError) -> ConfigError {

@@ -182,11 +182,11 @@ impl Connections {
     }
 
     async fn send(&self, call: &Cmd) -> Result<Value, RedisError> {
-        let sent = self.with_connection(async |connection| {
+        self.with_connection(async |connection| {
             self.count(1);
-            connection.send_packed_command(call).await
-        });
-        error_of(sent.await?)
+            error_of(connection.send_packed_command(call).await?)
+        })
+        .await
     }
 
     async fn send_pipeline(&self, calls: &[Cmd]) -> Vec<Result<Value, RedisError>> {

@@ -12,7 +12,7 @@ mod reserve;
 mod states;
 mod sweep;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -49,10 +49,14 @@ pub struct RedisLimiter {
     redis: Connections,
     options: RedisOptions,
     definitions: RwLock<Definitions>,
-    /// Held by the request that reads the definitions.
-    reading: tokio::sync::Mutex<()>,
+    /// A generation of definitions that cannot be understood, and why. Locked by the request that reads the definitions.
+    unreadable: tokio::sync::Mutex<Option<(String, Unanswered)>>,
     /// The time of Redis at its last answer, in microseconds.
     now: AtomicU64,
+    /// Tells the leases that this limiter may return from those of others.
+    name: String,
+    /// Leases that it may return, whose last attempt had no answer.
+    unanswered: Mutex<HashSet<LeaseId>>,
     /// Use that no reservation covered, by the key of the limit; that of instances is counted by template.
     uncovered: Mutex<HashMap<LimitKey, u128>>,
     sweep: tokio::sync::Mutex<SweepState>,
@@ -76,7 +80,9 @@ impl RedisLimiter {
             redis: Connections::new(config, options.time),
             options,
             definitions: RwLock::default(),
-            reading: tokio::sync::Mutex::default(),
+            unreadable: tokio::sync::Mutex::default(),
+            name: format!("{:016x}", fastrand::u64(..)),
+            unanswered: Mutex::default(),
             now: AtomicU64::new(0),
             uncovered: Mutex::default(),
             sweep: tokio::sync::Mutex::default(),
@@ -133,6 +139,10 @@ impl RedisLimiter {
         timestamp(self.now.load(Ordering::Relaxed))
     }
 
+    fn lock_unanswered(&self) -> MutexGuard<'_, HashSet<LeaseId>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_uncovered(&self) -> MutexGuard<'_, HashMap<LimitKey, u128>> {
         self.uncovered.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,6 +165,40 @@ impl RedisLimiter {
         }
     }
 
+    /// Makes several calls, pipelined, until their answers are final. `None` where `build` makes no call.
+    async fn ask_all(
+        &self,
+        script: ScriptName,
+        count: usize,
+        build: impl Fn(&Definitions, usize, Cmd) -> Option<Cmd>,
+    ) -> Vec<Option<Result<Reply, Unanswered>>> {
+        let mut answers: Vec<_> = (0..count).map(|_| None).collect();
+        let mut pending: Vec<usize> = (0..count).collect();
+        while !pending.is_empty() {
+            let (calls, generation) = {
+                let definitions = self.definitions();
+                let call = |at: &usize| build(&definitions, *at, self.redis.call(script));
+                let calls: Vec<_> = pending.iter().map(call).collect();
+                (calls, definitions.generation.clone())
+            };
+            let asked = pending.iter().zip(calls).filter_map(|(at, call)| Some((*at, call?)));
+            let (asked, calls): (Vec<usize>, Vec<Cmd>) = asked.unzip();
+            pending.clear();
+            for (at, reply) in asked.into_iter().zip(self.redis.run_all(script, &calls).await) {
+                let next = match reply {
+                    Ok(reply) => self.next(reply, &generation).await,
+                    Err(unanswered) => Err(unanswered),
+                };
+                match next {
+                    Ok(Next::Done(reply)) => answers[at] = Some(Ok(reply)),
+                    Ok(Next::Again | Next::Rebuild) => pending.push(at),
+                    Err(unanswered) => answers[at] = Some(Err(unanswered)),
+                }
+            }
+        }
+        answers
+    }
+
     fn build<E>(
         &self,
         script: ScriptName,
@@ -174,18 +218,23 @@ impl RedisLimiter {
             "again" => Next::Again,
             "period" => Next::Rebuild,
             "stale" => {
-                self.read_definitions(generation).await?;
+                self.read_definitions(generation, reply.text(2)?).await?;
                 Next::Rebuild
             }
             _ => Next::Done(reply),
         })
     }
 
-    /// Reads the definitions if they are still those of this generation.
-    async fn read_definitions(&self, generation: &str) -> Result<(), Unanswered> {
-        let _reading = self.reading.lock().await;
-        if self.definitions().generation != generation {
+    /// Reads the definitions of the present generation, if the known ones are still those of `known`.
+    async fn read_definitions(&self, known: &str, present: &str) -> Result<(), Unanswered> {
+        let mut unreadable = self.unreadable.lock().await;
+        if self.definitions().generation != known {
             return Ok(());
+        }
+        if let Some((generation, error)) = &*unreadable
+            && generation == present
+        {
+            return Err(error.clone());
         }
         let script = ScriptName::Definitions;
         let reply = self.redis.run(script, &self.redis.call(script)).await?;
@@ -196,8 +245,15 @@ impl RedisLimiter {
         };
         let parsed = tokio::task::spawn_blocking(parse).await;
         let parsed = parsed.map_err(|error| no_document(&error.to_string()))?;
-        let LimitsDocument { registry, preserved, notes } =
-            parsed.map_err(|error| no_document(&error.to_string()))?;
+        let document = match parsed {
+            Ok(document) => document,
+            Err(error) => {
+                let error = no_document(&error.to_string());
+                *unreadable = Some((generation, error.clone()));
+                return Err(error);
+            }
+        };
+        let LimitsDocument { registry, preserved, notes } = document;
         for note in notes {
             tracing::warn!(%note, "a definition in redis is not understood");
         }
@@ -211,10 +267,11 @@ impl RedisLimiter {
         let known = self.definitions().generation.clone();
         let script = ScriptName::Generation;
         let present = self.redis.run(script, &self.redis.call(script)).await?;
-        if present.text(2)? == known {
+        let present = present.text(2)?;
+        if present == known {
             return Ok(true);
         }
-        self.read_definitions(&known).await?;
+        self.read_definitions(&known, present).await?;
         Ok(false)
     }
 

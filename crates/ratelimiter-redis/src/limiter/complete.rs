@@ -1,13 +1,13 @@
 //! Complete, and the other ways to end a lease.
 
-use ratelimiter::admission::TurnAnswer;
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
     Actual, Actuals, CompleteError, CompleteRequest, Decision, Denial, LeaseId, LimitKey,
     ReleaseError, ReserveError, ReserveRequest, Unanswered,
 };
 use redis::Cmd;
 
-use super::{Next, RedisLimiter};
+use super::RedisLimiter;
 use crate::definitions::{Definitions, add_undefined};
 use crate::reply::{Reply, text};
 use crate::script::ScriptName;
@@ -50,29 +50,16 @@ impl RedisLimiter {
         &self,
         requests: &[CompleteRequest],
     ) -> Vec<Result<(), CompleteError>> {
-        let (calls, generation) = {
-            let definitions = self.definitions();
-            let call = |CompleteRequest { lease, actuals, .. }: &CompleteRequest| {
-                self.end_call(&definitions, *lease, Purpose::Complete, actuals)
-            };
-            let calls: Vec<Cmd> = requests.iter().map(call).collect();
-            (calls, definitions.generation.clone())
+        let build = |known: &Definitions, at: usize, _| {
+            let CompleteRequest { lease, actuals, .. } = &requests[at];
+            Some(self.end_call(known, *lease, Purpose::Complete, actuals))
         };
-        let replies = self.redis.run_all(ScriptName::Complete, &calls).await;
-        let mut answers = Vec::with_capacity(requests.len());
-        for (request, reply) in requests.iter().zip(replies) {
-            answers.push(match reply {
-                Ok(reply) => match self.next(reply, &generation).await {
-                    Ok(Next::Done(reply)) => self.freed(&reply).map(drop),
-                    Ok(Next::Again | Next::Rebuild) => {
-                        self.complete_freeing(request).await.map(drop)
-                    }
-                    Err(unanswered) => Err(unanswered.into()),
-                },
-                Err(unanswered) => Err(unanswered.into()),
-            });
-        }
-        answers
+        let replies = self.ask_all(ScriptName::Complete, requests.len(), build).await;
+        let answer = |reply: Option<Result<Reply, Unanswered>>| {
+            let reply = reply.expect("a complete names no key that must be defined")?;
+            self.freed(&reply).map(drop)
+        };
+        replies.into_iter().map(answer).collect()
     }
 
     pub(super) async fn release_lease(&self, lease: LeaseId) -> Result<(), ReleaseError> {
@@ -115,7 +102,12 @@ impl RedisLimiter {
         let reply = self.redis.run(script, &call).await?;
         match reply.status() {
             "given_up" => Ok(TurnAnswer::last(Decision::Denied(denial))),
-            "decided" => self.reserve_one(request).await.map(TurnAnswer::last),
+            // An attempt without an answer may have been admitted.
+            "decided" => {
+                let turn = Turn { attempt: Some(0), may_return: true, ..Turn::default() };
+                let answer = self.reserve_in_turn(request, turn).await?;
+                Ok(TurnAnswer { ask_again_after: None, ..answer })
+            }
             _ => Err(reply.unexpected().into()),
         }
     }

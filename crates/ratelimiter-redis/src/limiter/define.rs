@@ -3,8 +3,8 @@
 use std::sync::PoisonError;
 
 use ratelimiter::{
-    DefineError, DeleteError, KeyPattern, Limit, LimitKey, LimitKind, LimitMode, LimitStatus,
-    RegisteredLimit, Registry, TEMPLATES_MAX, Unanswered, check_new_key,
+    DefineError, DeleteError, KeyPattern, Limit, LimitKey, LimitKind, LimitMode, LimitState,
+    LimitStatus, RegisteredLimit, Registry, TEMPLATES_MAX, Unanswered, check_new_key,
 };
 use ratelimiter_wire::PreservedFields;
 use redis::{Cmd, cmd};
@@ -68,14 +68,14 @@ impl RedisLimiter {
                 Outcome::Conflict { key, is } => return Err(DefineError::KindConflict { key, is }),
             }
         }
-        let mut statuses = Vec::with_capacity(limits.len());
-        for limit in &limits {
-            let state = self.state_of(&limit.key).await?;
-            // Another server may have deleted it since.
-            let as_defined = RegisteredLimit::in_force(limit.clone()).status;
-            statuses.push(state.map_or(as_defined, |state| state.status));
-        }
-        Ok(statuses)
+        let keys: Vec<_> = limits.iter().map(|limit| limit.key.clone()).collect();
+        let states = self.states_of(&keys).await?;
+        let status = |(limit, state): (Limit, Option<LimitState>)| match state {
+            Some(state) => state.status,
+            // Another server has deleted it since.
+            None => RegisteredLimit::in_force(limit).status,
+        };
+        Ok(limits.into_iter().zip(states).map(status).collect())
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {
@@ -162,7 +162,7 @@ impl RedisLimiter {
 
     /// Lets limits that were made from templates follow a change of templates (`TPL-04`). A reserve does the same for its limits, so no
     /// decision depends on when this ends.
-    async fn realign(&self) -> Result<(), Unanswered> {
+    pub(super) async fn realign(&self) -> Result<(), Unanswered> {
         for (template, _) in self.count_instances().await? {
             let mut after: Option<String> = None;
             loop {

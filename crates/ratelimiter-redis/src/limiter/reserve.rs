@@ -8,8 +8,8 @@ use ratelimiter::{
 };
 use redis::Cmd;
 
+use super::RedisLimiter;
 use super::denial::{AT_ONCE, LackingLimit, no_room, time_of};
-use super::{Next, RedisLimiter};
 use crate::definitions::Definitions;
 use crate::reply::Reply;
 use crate::script::ScriptName;
@@ -27,6 +27,23 @@ impl RedisLimiter {
     /// # Errors
     /// As there.
     pub async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        if !turn.may_return {
+            return self.try_reserve(request, turn).await;
+        }
+        let answer = self.try_reserve(request, turn).await;
+        let mut unanswered = self.lock_unanswered();
+        match &answer {
+            Err(ReserveError::Unanswered(_)) => unanswered.insert(request.lease),
+            _ => unanswered.remove(&request.lease),
+        };
+        answer
+    }
+
+    async fn try_reserve(
         &self,
         request: &ReserveRequest,
         turn: Turn<'_>,
@@ -53,30 +70,18 @@ impl RedisLimiter {
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<Decision, ReserveError>> {
-        let (calls, generation) = {
-            let definitions = self.definitions();
-            let call = |request| {
-                let call = self.redis.call(ScriptName::Reserve);
-                self.reserve_call(&definitions, request, Turn::default(), call).ok()
-            };
-            let calls: Vec<Option<Cmd>> = requests.iter().map(call).collect();
-            (calls, definitions.generation.clone())
+        let build = |known: &Definitions, at: usize, call| {
+            self.reserve_call(known, &requests[at], Turn::default(), call).ok()
         };
-        let sent: Vec<Cmd> = calls.iter().flatten().cloned().collect();
-        let mut replies = self.redis.run_all(ScriptName::Reserve, &sent).await.into_iter();
+        let replies = self.ask_all(ScriptName::Reserve, requests.len(), build).await;
         let mut answers = Vec::with_capacity(requests.len());
-        for (request, call) in requests.iter().zip(&calls) {
-            let reply = call.as_ref().and_then(|_| replies.next());
+        for (request, reply) in requests.iter().zip(replies) {
             answers.push(match reply {
-                Some(Ok(reply)) => match self.next(reply, &generation).await {
-                    Ok(Next::Done(reply)) => {
-                        self.decide(request, &reply).map(|answer| answer.decision)
-                    }
-                    Ok(Next::Again | Next::Rebuild) => self.reserve_one(request).await,
+                Some(reply) => match reply {
+                    Ok(reply) => self.decide(request, &reply).map(|answer| answer.decision),
                     Err(unanswered) => Err(unanswered.into()),
                 },
-                Some(Err(unanswered)) => Err(unanswered.into()),
-                // A key was not defined, as far as is known.
+                // A key is not defined, as far as is known.
                 None => self.reserve_one(request).await,
             });
         }
@@ -98,8 +103,9 @@ impl RedisLimiter {
         self.add_bounds(&mut call);
         call.arg(behind.unwrap_or(0))
             .arg(u8::from(turn.attempt.is_some()))
-            .arg(u8::from(turn.may_return))
-            .arg(request.job.as_ref().map_or("", |job| job.as_str()));
+            .arg(if turn.may_return { self.name.as_str() } else { "" })
+            .arg(request.job.as_ref().map_or("", |job| job.as_str()))
+            .arg(u8::from(turn.may_return && self.lock_unanswered().contains(&request.lease)));
         let now = self.redis_now();
         for Requirement { key, amount } in request.requirements.iter() {
             let known = definitions.find(key);
@@ -144,6 +150,7 @@ impl RedisLimiter {
                 let denial = self.full(request, reply)?;
                 return self.not_now(reply, denial);
             }
+            "denied_again" => return Ok(last(self.full(request, reply)?)),
             _ => return Err(reply.unexpected().into()),
         };
         self.not_now(reply, Denial { reason, retry_after })

@@ -63,7 +63,12 @@ impl RedisLimiter {
         page: &Page,
         is_listed: impl Fn(&LimitKey) -> bool,
     ) -> Result<Vec<LimitState>, Unanswered> {
-        let (mut states, mut after) = (Vec::new(), None);
+        let first = page
+            .after
+            .as_ref()
+            .map(LimitKey::as_str)
+            .filter(|after| *after >= page.prefix.as_str());
+        let (mut states, mut after) = (Vec::new(), first.map(str::to_owned));
         let count_max = page.count_max.unwrap_or(usize::MAX);
         while states.len() < count_max {
             let keys = self.instance_keys(template.key().as_str(), after.as_deref(), STATES_MAX);
@@ -80,7 +85,10 @@ impl RedisLimiter {
     }
 
     /// The states of these limits; `None` where a key is not defined.
-    async fn states_of(&self, keys: &[LimitKey]) -> Result<Vec<Option<LimitState>>, Unanswered> {
+    pub(super) async fn states_of(
+        &self,
+        keys: &[LimitKey],
+    ) -> Result<Vec<Option<LimitState>>, Unanswered> {
         let mut states = Vec::with_capacity(keys.len());
         for some in keys.chunks(STATES_MAX) {
             states.extend(self.some_states(some).await?);

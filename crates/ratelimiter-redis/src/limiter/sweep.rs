@@ -34,6 +34,13 @@ impl RedisLimiter {
         let mut state = self.sweep.lock().await;
         if state.templates.is_empty() {
             let counts = self.count_instances().await?;
+            let is_gone = |(template, _): &(LimitKey, usize)| {
+                self.definitions().registry.get(template).is_none()
+            };
+            if counts.iter().any(is_gone) {
+                // A server that deleted the template has not come to the end.
+                self.realign().await?;
+            }
             state.templates = counts.iter().map(|(template, _)| template.clone()).collect();
             *self.instances.lock().unwrap_or_else(PoisonError::into_inner) = counts;
         }

@@ -2,8 +2,8 @@
 --
 -- ARGV: lease, generation, how long and how many past leases are remembered, what for; then for each actual: units, whether use above the
 -- reservation is a debt, and the definition.
--- What for: `complete`; `release`, which tells whether the lease was open; `return`, which gives back everything of a lease that nobody
--- but its first caller was told of.
+-- What for: `complete`; `release`, which tells whether the lease was open; `return`, which gives back everything of a lease that nobody was
+-- told of.
 --
 -- Cost, with n limits, after the 2 operations of `complete_plain.lua`: 1; for each limit 1 or 2 to change its reservation, 1 to store it; then 3.
 
@@ -11,13 +11,13 @@
 local generation, purpose = ARGV[2], ARGV[5]
 
 if not is_current(generation, stored[1]) then
-  return { 'stale' }
+  return { 'stale', NOW, meta_generation }
 end
 local lease = lease_from(stored[2], remember)
 if not lease or lease[STATE] ~= 'o' or lease[LAPSES_AT] <= NOW then
   return { 'unknown', NOW }
 end
-if purpose == 'return' and not lease[MAY_RETURN] then
+if purpose == 'return' and lease[MAY_RETURN] == '' then
   return { 'kept', NOW }
 end
 

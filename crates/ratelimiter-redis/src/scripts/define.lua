@@ -7,7 +7,7 @@
 -- 3 if it was made from a template.
 
 if not is_current(ARGV[1], call('GET', META)) then
-  return { 'stale' }
+  return { 'stale', NOW, meta_generation }
 end
 --@ instances
 --@ collect
@@ -51,6 +51,8 @@ if is_behind then
   return answer('again')
 end
 
+-- First, since a user may lack the right to the channel, and nothing may be half done.
+call('PUBLISH', PREFIX .. 'changes', ARGV[2])
 for _, limit in ipairs(limits) do
   if limit.before.template ~= '' then
     remove_instance(limit.before.template, limit.key)
@@ -67,5 +69,4 @@ end
 call('SET', PREFIX .. 'registry', ARGV[3])
 meta_generation = ARGV[2]
 save_meta()
-call('PUBLISH', PREFIX .. 'changes', ARGV[2])
 return answer('defined', NOW)

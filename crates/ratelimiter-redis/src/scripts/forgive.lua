@@ -4,7 +4,7 @@
 -- Cost: 4 operations; 1 more for a limit that was made from a template and is not in use.
 
 if not is_current(ARGV[1], call('GET', META)) then
-  return { 'stale' }
+  return { 'stale', NOW, meta_generation }
 end
 --@ instances
 --@ debts

@@ -246,7 +246,7 @@ end
 
 -- Leases ---------------------------------------------------------------------------------------------------------------------
 
--- In memory a lease is an array; it is packed without arrays in it (see `save_open_lease`). Open: 'o', time of the reserve, time when the last of it lapses, job, needs, whether it may be returned, renews.
+-- In memory a lease is an array; it is packed without arrays in it (see `save_open_lease`). Open: 'o', time of the reserve, time when the last of it lapses, job, needs, the server that may return it (or empty), renews.
 -- Ended: 'e', time of the reserve, time when it is forgotten. Denied: 'd', time, time when it is forgotten, the first key without room.
 -- A need: key, kind, required units, units reserved in all, parts, and of a hold its timeout. Parts: sequence, units, expiry of each, the last to
 -- expire at the end.
@@ -282,7 +282,7 @@ local function lease_from(packed, remember)
   return forgotten_at > NOW and lease or nil
 end
 
--- Stores an open lease: its state, times, job, whether it may be returned, its renews packed, or false; then of each need the key, kind, units, timeout,
+-- Stores an open lease: its state, times, job, the server that may return it, its renews packed, or false; then of each need the key, kind, units, timeout,
 -- and the number of parts before the parts.
 -- Cost: 1 operation; 3 more when the TTL of the list of open leases grows.
 local function save_open_lease(id, lease, remember)

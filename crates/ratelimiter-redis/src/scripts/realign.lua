@@ -6,7 +6,7 @@
 -- Cost, for each limit: 1 operation, and those of `collect`; if it changes, 1 to store it and up to 7 to count it elsewhere.
 
 if not is_current(ARGV[1], call('GET', META)) then
-  return { 'stale' }
+  return { 'stale', NOW, meta_generation }
 end
 --@ instances
 --@ collect

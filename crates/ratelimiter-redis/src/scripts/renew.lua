@@ -14,7 +14,7 @@ local PARTS_MAX = 8
 
 local stored = call('MGET', META, name_of_lease(id))
 if not is_current(generation, stored[1]) then
-  return { 'stale' }
+  return { 'stale', NOW, meta_generation }
 end
 local lease = lease_from(stored[2], remember)
 if not lease or lease[STATE] ~= 'o' then

@@ -1,7 +1,8 @@
 -- Reserves all requirements of a lease, or nothing.
 --
 -- ARGV: lease, generation, how long and how many past leases are remembered, the most instances and new ones in a second, the index of a
--- requirement that others wait for (0: none), whether the caller waits, whether the lease may be returned, job;
+-- requirement that others wait for (0: none), whether the caller waits, the name of the server if it may return the lease, job, whether an earlier attempt had no
+-- answer;
 -- then for each requirement its units and definition.
 --
 -- Cost, with n limits, after the 2 operations of `reserve_plain.lua`: for each limit 2 for each batch that has expired; then
@@ -9,10 +10,10 @@
 
 -- What is not defined here is defined in `reserve_plain.lua`.
 local remember_max = tonumber(ARGV[4])
-local behind, waits, may_return = tonumber(ARGV[7]), ARGV[8] == '1', ARGV[9] == '1'
+local behind, waits, may_return = tonumber(ARGV[7]), ARGV[8] == '1', ARGV[9]
 
 if not is_current(generation, stored[1]) then
-  return { 'stale' }
+  return { 'stale', NOW, meta_generation }
 end
 local lease = lease_from(stored[2], remember)
 if lease and lease[STATE] == 'e' then
@@ -23,7 +24,7 @@ end
 --@ collect
 
 local needs, is_behind, lacks_period = {}, false, false
-for at = 11, #ARGV, 7 do
+for at = 12, #ARGV, 7 do
   local known = definition(at + 1)
   local limit = limit_from(known.key, stored[#needs + 3], known)
   collect(limit)
@@ -91,8 +92,12 @@ if lease and lease[STATE] == 'o' then
       return answer('conflict')
     end
   end
-  if lease[MAY_RETURN] then
-    lease[MAY_RETURN] = false
+  if lease[MAY_RETURN] == may_return and ARGV[11] == '1' then
+    -- The same server asks again, because it had no answer: nobody was told.
+    return answer('allowed', NOW, lease[AT], 1)
+  end
+  if lease[MAY_RETURN] ~= '' then
+    lease[MAY_RETURN] = ''
     save_open_lease(id, lease, remember)
   end
   return answer('allowed', NOW, lease[AT], 0)
@@ -102,7 +107,7 @@ if lease then
   -- It was denied, and stays denied, with a hint for a new lease.
   local lacking = those(function(need) return need.units > need.limit.available end)
   if #lacking > 0 then
-    return is_behind and answer('again') or answer('denied', NOW, -1, unpack(hints_of(lacking)))
+    return is_behind and answer('again') or answer('denied_again', NOW, -1, unpack(hints_of(lacking)))
   end
   local first = needs[1].index
   for _, need in ipairs(needs) do

@@ -6,7 +6,7 @@
 local PREFIX = KEYS[1]
 local id, generation, remember, job = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[10]
 local names = { PREFIX .. 'meta', PREFIX .. 'lease:' .. id }
-for at = 12, #ARGV, 7 do
+for at = 13, #ARGV, 7 do
   names[#names + 1] = PREFIX .. 'limit:' .. ARGV[at]
 end
 local stored = redis.call('MGET', unpack(names))
@@ -18,7 +18,7 @@ if is_plain then
   local current, open_until = cmsgpack.unpack(stored[1])
   is_plain = current == generation
   local index = 3
-  for at = 11, #ARGV, 7 do
+  for at = 12, #ARGV, 7 do
     if not (is_plain and stored[index]) then
       is_plain = false
       break
@@ -37,11 +37,11 @@ if is_plain then
 end
 
 if is_plain then
-  local lease = { 'o', NOW, lapses_at, job, ARGV[9] == '1', false }
+  local lease = { 'o', NOW, lapses_at, job, ARGV[9], false }
   local index, size = 3, 6
   -- The last expiry as text, since several limits often have the same; a number costs more.
   local last_expiry, expiry
-  for at = 11, #ARGV, 7 do
+  for at = 12, #ARGV, 7 do
     local kind, used, open, next_expiry, sequence, _, kept_until, _, template, ends = cmsgpack.unpack(stored[index])
     local key, units, life = ARGV[at + 1], tonumber(ARGV[at]), tonumber(ARGV[at + 3])
     local expires_at = kind == 'k' and ends or NOW + life

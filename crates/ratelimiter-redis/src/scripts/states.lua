@@ -7,7 +7,7 @@
 -- Cost, with n limits: 2 operations; for each limit 1 to read it, 2 and 1 to store it if something has expired; then 1.
 
 if not is_current(ARGV[1], call('GET', META)) then
-  return { 'stale' }
+  return { 'stale', NOW, meta_generation }
 end
 --@ instances
 --@ collect

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use ratelimiter::{Backend, Capacity, KeyPattern, LimitKey, LimitState, LimitStatus, Page, Renewal};
+use ratelimiter::{
+    Backend, Capacity, KeyPattern, LimitKey, LimitState, LimitStatus, Page, Renewal,
+};
 use ratelimiter_redis::{CAPACITY_MAX, RedisLimiter};
 use testkit::RunSeed;
 use testkit::redis::{Fixture, TestRedis};
