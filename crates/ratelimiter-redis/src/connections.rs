@@ -34,8 +34,8 @@ pub(crate) struct Connections {
     scripts: Scripts,
     slots: Box<[Slot]>,
     next: AtomicUsize,
-    /// Why the last request had no answer; `None` after one that had.
-    problem: RwLock<Option<RedisProblem>>,
+    /// Why the last request had no answer, and which script it was; `None` after one that had.
+    problem: RwLock<Option<(RedisProblem, Option<ScriptName>)>>,
     counters: Counters,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Connections {
 pub struct RedisProblem {
     /// Where it is, without the password.
     pub place: String,
-    /// The name of the reason, for metrics: `away`, `timeout`, `loading`, `read_only`, `memory`, `auth`, `permission` or `other`.
+    /// The name of the reason, for metrics: `away`, `timeout`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
     pub kind: &'static str,
     /// What is wrong, and what to do.
     pub reason: String,
@@ -119,7 +119,7 @@ impl Connections {
         let answer = self.send(call).await;
         match answer {
             Err(error) if is_unknown_script(&error) => self.load_and_run(script, call).await,
-            answer => self.interpret(answer).and_then(Reply::new),
+            answer => self.interpret(Some(script), answer).and_then(Reply::new),
         }
     }
 
@@ -140,7 +140,7 @@ impl Connections {
                     Err(error) if is_unknown_script(&error) => {
                         self.load_and_run(script, call).await
                     }
-                    answer => self.interpret(answer).and_then(Reply::new),
+                    answer => self.interpret(Some(script), answer).and_then(Reply::new),
                 });
             }
         }
@@ -150,12 +150,13 @@ impl Connections {
     /// Sends a plain command.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Unanswered> {
         let answer = self.send(command).await;
-        self.interpret(answer)
+        self.interpret(None, answer)
     }
 
     /// Why the last request had no answer.
     pub(crate) fn problem(&self) -> Option<RedisProblem> {
-        self.problem.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let problem = self.problem.read().unwrap_or_else(PoisonError::into_inner);
+        problem.as_ref().map(|(problem, _)| problem.clone())
     }
 
     pub(crate) fn observations(&self) -> Observations {
@@ -178,7 +179,7 @@ impl Connections {
             };
         }
         let answer = self.send(&with_text).await;
-        self.interpret(answer).and_then(Reply::new)
+        self.interpret(Some(script), answer).and_then(Reply::new)
     }
 
     async fn send(&self, call: &Cmd) -> Result<Value, RedisError> {
@@ -196,7 +197,12 @@ impl Connections {
         }
         let sent = self.with_connection(async |connection| {
             self.count(calls.len());
-            connection.send_packed_commands(&pipeline, 0, calls.len()).await
+            let values = connection.send_packed_commands(&pipeline, 0, calls.len()).await?;
+            let mut errors = values.iter().filter_map(|value| error_of(value.clone()).err());
+            match errors.find(is_wrong_server) {
+                Some(error) => Err(error),
+                None => Ok(values),
+            }
         });
         match sent.await {
             Ok(values) if values.len() == calls.len() => values.into_iter().map(error_of).collect(),
@@ -232,14 +238,14 @@ impl Connections {
         self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
     }
 
-    fn interpret<T>(&self, answer: Result<T, RedisError>) -> Result<T, Unanswered> {
+    fn interpret<T>(
+        &self,
+        script: Option<ScriptName>,
+        answer: Result<T, RedisError>,
+    ) -> Result<T, Unanswered> {
         let error = match answer {
             Ok(answer) => {
-                // Nearly always there was none before.
-                if self.problem().is_some() {
-                    self.set_problem(None);
-                    tracing::info!("redis answers again");
-                }
+                self.note_answer(script);
                 return Ok(answer);
             }
             Err(error) => error,
@@ -255,11 +261,25 @@ impl Connections {
         if self.problem().is_none_or(|before| before.kind != problem.kind) {
             tracing::warn!(%error, reason = problem.kind, "redis does not answer");
         }
-        self.set_problem(Some(problem));
+        self.set_problem(Some((problem, script)));
         Err(unanswered)
     }
 
-    fn set_problem(&self, problem: Option<RedisProblem>) {
+    /// An answer ends a problem, unless that is one of writes, and the script may not have written.
+    fn note_answer(&self, script: Option<ScriptName>) {
+        let ends = |(problem, failed): &(RedisProblem, Option<ScriptName>)| {
+            !problem.is_of_writes() || script == *failed || script == Some(ScriptName::Ready)
+        };
+        // Nearly always there was none before.
+        let is_over =
+            self.problem.read().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(ends);
+        if is_over {
+            self.set_problem(None);
+            tracing::info!("redis answers again");
+        }
+    }
+
+    fn set_problem(&self, problem: Option<(RedisProblem, Option<ScriptName>)>) {
         *self.problem.write().unwrap_or_else(PoisonError::into_inner) = problem;
     }
 }
@@ -280,6 +300,10 @@ impl Slot {
             return Err(error.clone());
         }
         attempts.count += 1;
+        let before = attempts.failed.as_ref().map(|(pause, ..)| *pause);
+        let pause = before.map_or(RECONNECT_AFTER, |pause| (pause * 2).min(RECONNECT_AFTER_MAX));
+        // It may be cancelled when the time of its request is over.
+        attempts.failed = Some((pause, Instant::now() + pause, timed_out()));
         let timeout = Some(config.request_timeout);
         // The response timeout is ours: it includes the time to connect.
         let settings = AsyncConnectionConfig::new()
@@ -294,9 +318,6 @@ impl Slot {
                 Ok(open)
             }
             Err(error) => {
-                let pause = attempts.failed.as_ref().map_or(RECONNECT_AFTER, |(pause, ..)| {
-                    pause.saturating_mul(2).min(RECONNECT_AFTER_MAX)
-                });
                 attempts.failed = Some((pause, Instant::now() + pause, error.clone()));
                 Err(error)
             }
@@ -315,6 +336,11 @@ impl Slot {
 }
 
 impl RedisProblem {
+    /// Reads are answered all the same.
+    fn is_of_writes(&self) -> bool {
+        matches!(self.kind, "read_only" | "replicas" | "memory" | "disk" | "permission")
+    }
+
     fn of(error: &RedisError, config: &RedisConfig) -> Self {
         let text = error.to_string();
         let code = error.code().unwrap_or_default();
@@ -330,6 +356,8 @@ impl RedisProblem {
             ),
             ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
             _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),
+            _ if code == "NOREPLICAS" => ("replicas", "too few replicas (min-replicas-to-write)"),
+            _ if code == "MISCONF" => ("disk", "it cannot write to its disk, and refuses changes"),
             _ if code == "OOM" || text.contains("OOM") => {
                 ("memory", "maxmemory is reached; give it more, nothing of ours may be evicted")
             }

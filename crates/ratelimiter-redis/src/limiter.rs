@@ -227,7 +227,10 @@ impl RedisLimiter {
 
     /// Reads the definitions of the present generation, if the known ones are still those of `known`.
     async fn read_definitions(&self, known: &str, present: &str) -> Result<(), Unanswered> {
-        let mut unreadable = self.unreadable.lock().await;
+        let timeout = self.redis.config().request_timeout;
+        let locked = tokio::time::timeout(timeout, self.unreadable.lock()).await;
+        let mut unreadable =
+            locked.map_err(|_| no_document("others read them, without an answer"))?;
         if self.definitions().generation != known {
             return Ok(());
         }
@@ -257,6 +260,7 @@ impl RedisLimiter {
         for note in notes {
             tracing::warn!(%note, "a definition in redis is not understood");
         }
+        self.lock_uncovered().retain(|key, _| registry.get(key).is_some());
         let mut definitions = self.definitions.write().unwrap_or_else(PoisonError::into_inner);
         definitions.replace(generation, registry, preserved);
         Ok(())

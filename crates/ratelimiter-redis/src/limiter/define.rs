@@ -242,7 +242,7 @@ impl Change {
         let mut change = Self::of(definitions);
         for limit in limits {
             let key = &limit.key;
-            match definitions.registry.get(key).map(|before| &before.limit) {
+            match change.registry.get(key).map(|before| &before.limit) {
                 None => check_new_key(key)?,
                 Some(before) if !before.kind.is_same_kind(limit.kind) => {
                     let is = before.kind.name();

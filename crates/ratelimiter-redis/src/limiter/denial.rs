@@ -24,7 +24,7 @@ pub(super) struct LackingLimit {
 }
 
 impl LackingLimit {
-    /// From what `hint_of` in `prelude.lua` returns. `named` finds the limit by the first value.
+    /// From what `hint_of` in `hints.lua` returns. `named` finds the limit by the first value.
     pub(super) fn read(
         row: &Reply,
         named: impl Fn(&Reply) -> Option<(LimitKey, Option<LimitKind>)>,

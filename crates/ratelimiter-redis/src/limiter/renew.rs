@@ -28,7 +28,7 @@ impl RedisLimiter {
                 Ok::<_, Unanswered>(self.renew_call(known, request, &holds, call))
             };
             let reply = self.ask(ScriptName::Renew, build).await?;
-            let key = |at| Ok::<_, Unanswered>(key_of(reply.text(at)?, &reply)?);
+            let key = |at| key_of(reply.text(at)?, &reply);
             return match reply.status() {
                 "lives" => {
                     holds = keys_of(reply.list(2)?, &reply)?;

@@ -52,8 +52,7 @@ impl RedisLimiter {
     }
 
     fn is_known(&self, key: &LimitKey) -> bool {
-        let definitions = self.definitions();
-        definitions.registry.get(key).is_some() || definitions.find(key).is_some()
+        self.definitions().find(key).is_some()
     }
 
     /// The instances of a template that are in use or owe a debt.

@@ -17,6 +17,10 @@ local function collect(limit)
     local found = call('ZRANGE', limit.live, 0, batch - 1, 'WITHSCORES')
     local expired = 0
     limit.next = NEVER
+    if #found == 0 then
+      -- Whatever is still counted was lost.
+      limit.used, limit.open = 0, 0
+    end
     for at = 1, #found, 2 do
       local expires_at = tonumber(found[at + 1])
       if expires_at > NOW then

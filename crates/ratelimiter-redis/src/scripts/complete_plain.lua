@@ -11,7 +11,7 @@ local is_plain, flat = false, nil
 if stored[1] and stored[2] and ARGV[5] == 'complete' then
   flat = { cmsgpack.unpack(stored[2]) }
   local _, _, past_until = cmsgpack.unpack(stored[1])
-  is_plain = flat[1] == 'o' and not flat[6] and NOW + remember <= past_until
+  is_plain = flat[1] == 'o' and not flat[6] and remember > 0 and NOW + remember <= past_until
 end
 local names = {}
 if is_plain then
@@ -48,7 +48,7 @@ if is_plain then
     freed[index] = flat[at]
     local was_there = redis.call('ZREM', live, sequence .. 'o' .. (units < 1e14 and units or string.format('%.0f', units)))
     -- The limit may have been deleted.
-    if was_there == 1 then
+    if was_there == 1 and limits[index] then
       local kind, used, open, next_expiry, last, streak, kept_until, cap, template, ends, life, generation = cmsgpack.unpack(limits[index])
       used, open = used - units, open - 1
       if kept > 0 then

@@ -34,3 +34,17 @@ remove_instance = function(template, key)
     call('HINCRBY', COUNTS, 'total', -1)
   end
 end
+
+-- Mends the count of a template, if its list was lost.
+-- Cost: 2 operations; 2 more if it is wrong.
+local function recount(template)
+  local count, counted = call('ZCARD', instances_of(template)), tonumber(call('HGET', COUNTS, template)) or 0
+  if count ~= counted then
+    call('HINCRBY', COUNTS, 'total', count - counted)
+    if count == 0 then
+      call('HDEL', COUNTS, template)
+    else
+      call('HSET', COUNTS, template, count)
+    end
+  end
+end

@@ -2,7 +2,7 @@
 --
 -- ARGV: how long and how many past leases are remembered; the most leases; the time, in milliseconds, and the ID of the lease to begin after; the
 -- time empty to look it up, both empty to begin with the first.
--- Answer for each lease: ID, time of the reserve, job, and what is live of it: key, units, expiry, whether its limit still has it.
+-- Answer for each lease: ID, time of the reserve, job, and what is live of it: key, units, expiry.
 --
 -- Cost: 2 operations; for each lease 1, and 1 for each of its limits.
 
@@ -20,7 +20,7 @@ if after_at == '' and after ~= '' then
 end
 
 local rows, last_at, last = {}, after_at, after
-local from, is_end = after_at == '' and '1' or after_at, false
+local from = after_at == '' and '1' or after_at
 local ids = call('ZRANGEBYSCORE', OPEN, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
 -- Leases of one moment are sorted by ID. If those up to `after` are more than a page, the next pages have the rest.
 local offset = 0
@@ -28,7 +28,7 @@ while after ~= '' and #ids > 0 and tonumber(ids[#ids]) == tonumber(after_at) and
   offset = offset + count
   ids = call('ZRANGEBYSCORE', OPEN, from, '+inf', 'WITHSCORES', 'LIMIT', offset, count)
 end
-is_end = #ids < count * 2
+local is_end = #ids < count * 2
 for at = 1, #ids, 2 do
   local id, reserved_at = ids[at], tonumber(ids[at + 1])
   local is_after = after == '' or reserved_at > tonumber(after_at) or id > after

@@ -36,6 +36,7 @@ local next_rank = #ids < lease_count and 0 or rank + kept
 local last = ''
 if template ~= '' then
   keep_counts(template)
+  recount(template)
   local keys = call('ZRANGEBYLEX', instances_of(template), after == '' and '-' or '(' .. after, '+', 'LIMIT', 0, instance_count)
   for _, key in ipairs(keys) do
     local limit = limit_of(key)

@@ -6,9 +6,11 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod calls;
 mod context;
 mod differential;
 mod fixture;
+mod regressions;
 mod rules;
 
 use std::process::ExitCode;
@@ -56,6 +58,33 @@ fn main() -> ExitCode {
         rules::def_09_a_lease_of_a_deleted_limit_takes_nothing_of_its_successor,
         rules::rds_08_a_url_names_user_password_and_database,
         rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
+        regressions::an_old_lease_does_not_free_what_another_holds,
+        regressions::a_lease_of_a_replaced_limit_has_ended,
+        regressions::an_old_lease_of_an_instance_does_not_free_what_another_holds,
+        regressions::the_list_of_instances_outlives_its_instances,
+        regressions::a_lost_list_of_instances_takes_no_room_for_ever,
+        regressions::a_user_without_channels_defines_all_or_nothing,
+        regressions::a_redis_that_takes_no_writes_is_not_ready,
+        regressions::a_read_does_not_end_a_problem_of_writes,
+        regressions::nobody_waits_with_a_denied_lease,
+        regressions::wait_04_an_attempt_without_an_answer_can_be_returned,
+        regressions::wait_04_giving_up_finds_an_attempt_without_an_answer,
+        regressions::a_connection_to_a_replica_is_dropped,
+        regressions::a_lower_bound_of_past_leases_is_reached_step_by_step,
+        regressions::many_definitions_take_few_round_trips,
+        regressions::a_document_that_is_not_understood_is_read_once,
+        regressions::a_page_of_instances_does_not_read_those_before,
+        regressions::instances_go_with_resp3_too,
+        regressions::debts_go_with_their_template_after_a_failure_midway,
+        regressions::a_batch_stays_a_batch_when_definitions_change,
+        regressions::past_leases_have_a_ttl_when_none_is_remembered,
+        regressions::one_key_twice_in_one_call_is_as_in_memory,
+        regressions::the_largest_request_is_answered,
+        regressions::counts_hold_when_the_clock_jumps,
+        regressions::lost_data_is_noticed,
+        regressions::an_evicted_limit_does_not_count_below_zero,
+        regressions::an_evicted_set_does_not_count_for_ever,
+        regressions::nothing_is_half_done_without_memory,
     }
     tests.run()
 }

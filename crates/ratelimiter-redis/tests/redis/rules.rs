@@ -4,61 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
-    Actuals, Backend, Capacity, CompleteRequest, Decision, DefineError, HoldTimeout, KeyPattern,
-    LeaseId, LeasePage, Limit, LimitKey, LimitKind, Limiter, NewAmounts, Page, RenewNumber,
-    RenewRequest, Requirements, ReserveError, ReserveRequest, Window,
+    Actuals, Backend, CompleteRequest, Decision, DefineError, KeyPattern, LeasePage, Limiter,
+    NewAmounts, Page, RenewNumber, RenewRequest, ReserveError,
 };
-use ratelimiter_redis::{CAPACITY_MAX, RedisConfig, RedisLimiter, RedisOptions, RedisSettings};
+use ratelimiter_redis::{CAPACITY_MAX, RedisLimiter};
+use testkit::eventually;
 use testkit::redis::{Fixture, Persistence, TestRedis};
-use testkit::{eventually, within};
 
+use crate::calls::*;
 use crate::context::{TestContext, Time};
-
-/// Enough for a busy machine; a Redis that is away refuses at once.
-const SOON_MS: u64 = 5_000;
-
-fn run(test: impl Future<Output = ()>) {
-    testkit::run(within("the test ends", test));
-}
-
-fn key(name: &str) -> LimitKey {
-    LimitKey::new(name).unwrap()
-}
-
-fn rolling(name: &str, seconds: u64, capacity: u64) -> Limit {
-    let window = Window::from_seconds(seconds).unwrap();
-    Limit::new(key(name), LimitKind::Rolling { window }, Capacity::new(capacity).unwrap())
-}
-
-fn slots(name: &str, seconds: u64, capacity: u64) -> Limit {
-    let timeout = HoldTimeout::from_seconds(seconds).unwrap();
-    Limit::new(key(name), LimitKind::Concurrency { timeout }, Capacity::new(capacity).unwrap())
-}
-
-fn lease() -> LeaseId {
-    LeaseId::generate(MonotonicClock::new().now())
-}
-
-fn request(amounts: &[(&str, u64)]) -> ReserveRequest {
-    let amounts = amounts.iter().map(|(name, amount)| (key(name), *amount));
-    ReserveRequest::new(lease(), Requirements::of(amounts).unwrap())
-}
-
-fn complete(request: &ReserveRequest) -> CompleteRequest {
-    CompleteRequest::new(request.lease, Actuals::none())
-}
-
-async fn is_allowed(limiter: &RedisLimiter, request: &ReserveRequest) -> bool {
-    limiter.reserve(request).await.unwrap().is_allowed()
-}
-
-/// A limiter of its own on a server that a test disturbs.
-fn limiter_on(url: &str) -> RedisLimiter {
-    let settings = RedisSettings { request_timeout_ms: SOON_MS, ..RedisSettings::new(url) };
-    RedisLimiter::new(RedisConfig::new(&settings).unwrap(), RedisOptions::default())
-}
 
 /// How many round trips and script calls a limiter has made.
 fn counts(limiter: &RedisLimiter) -> (u64, u64) {
@@ -80,7 +35,7 @@ pub fn rds_01_every_request_is_one_call_of_a_script(servers: &Fixture) {
         assert!(
             limiter.renew(&renew(warm.lease, 1, NewAmounts::none())).await.unwrap().is_renewed()
         );
-        limiter.complete(&complete(&warm)).await.unwrap();
+        limiter.complete(&complete(&warm, &[])).await.unwrap();
 
         let (trips, calls) = counts(&limiter);
         let first = request(&[("tokens", 5), ("slots", 1)]);
@@ -90,7 +45,7 @@ pub fn rds_01_every_request_is_one_call_of_a_script(servers: &Fixture) {
         let amounts = NewAmounts::of([(key("tokens"), 7)]).unwrap();
         assert!(limiter.renew(&renew(first.lease, 1, amounts)).await.unwrap().is_renewed());
         assert_eq!(counts(&limiter), (trips + 2, calls + 2), "renew");
-        limiter.complete(&complete(&first)).await.unwrap();
+        limiter.complete(&complete(&first, &[])).await.unwrap();
         assert_eq!(counts(&limiter), (trips + 3, calls + 3), "complete");
 
         let batch: Vec<_> = (0..20).map(|_| request(&[("tokens", 1)])).collect();
@@ -191,7 +146,7 @@ pub fn rds_03_everything_but_definitions_and_debts_has_a_ttl(servers: &Fixture) 
         assert!(limiter.renew(&renewed).await.unwrap().is_renewed());
         let actuals = Actuals::of([(key("tokens"), 500)]).unwrap();
         limiter.complete(&CompleteRequest::new(ended.lease, actuals)).await.unwrap();
-        limiter.complete(&complete(&open)).await.unwrap();
+        limiter.complete(&complete(&open, &[])).await.unwrap();
         limiter.tick().await;
         // What was emptied is made anew.
         assert!(is_allowed(&limiter, &request(&[("slots", 1), ("t:a", 1)])).await);
@@ -279,7 +234,7 @@ pub fn rds_06_a_lost_script_cache_is_not_noticed(_: &Fixture) {
             let one = request(&[("tokens", 1)]);
             assert!(is_allowed(&limiter, &one).await);
             redis.command(&["SCRIPT", "FLUSH"]);
-            limiter.complete(&complete(&one)).await.unwrap();
+            limiter.complete(&complete(&one, &[])).await.unwrap();
             redis.command(&["SCRIPT", "FLUSH"]);
             let batch: Vec<_> = (0..5).map(|_| request(&[("tokens", 1)])).collect();
             for answer in limiter.reserve_batch(&batch).await {
@@ -448,7 +403,7 @@ pub fn rds_01_no_schedule_of_requests_over_admits(servers: &Fixture) {
                 assert!(before + units <= 7, "{before} and {units} of 7");
                 held.fetch_sub(units, std::sync::atomic::Ordering::SeqCst);
                 let elsewhere = &limiters[random.usize(..3)];
-                elsewhere.complete(&complete(&one)).await.unwrap();
+                elsewhere.complete(&complete(&one, &[])).await.unwrap();
             }
         };
         join_all((0..24).map(work)).await;

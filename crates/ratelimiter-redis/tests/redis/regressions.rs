@@ -1,0 +1,681 @@
+//! What once went wrong, or was tried in vain to go wrong.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures::future::join_all;
+use ratelimiter::admission::Turn;
+use ratelimiter::clock::Clock;
+use ratelimiter::{
+    Actuals, Backend, CompleteRequest, JobId, KeyPattern, Limiter, NewAmounts, Page, RenewNumber,
+    RenewRequest, ReserveError, ReserveRequest,
+};
+use ratelimiter_redis::RedisLimiter;
+use testkit::eventually;
+use testkit::redis::{Fixture, Persistence, TestRedis};
+use testkit::script::{self, KeyKind, KeyProfile, Profile, Script};
+
+use crate::calls::*;
+use crate::context::{TestContext, Time};
+
+fn name(context: &TestContext, rest: &str) -> String {
+    format!("{{{}}}:{rest}", context.prefix())
+}
+
+/// DEF-09, RES-03: sequence numbers begin again when a limit is deleted and defined again.
+pub fn an_old_lease_does_not_free_what_another_holds(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Simulated).limiter();
+        limiter.define(slots("slots", 60, 1)).await.unwrap();
+        let old = request(&[("slots", 1)]);
+        assert!(is_allowed(&limiter, &old).await);
+        limiter.delete(&key("slots")).await.unwrap();
+        limiter.define(slots("slots", 60, 1)).await.unwrap();
+        let new = request(&[("slots", 1)]);
+        assert!(is_allowed(&limiter, &new).await);
+        limiter.complete(&complete(&old, &[])).await.unwrap();
+        assert_eq!(used(&limiter, "slots").await, 1, "the new lease holds it");
+        assert!(!is_allowed(&limiter, &request(&[("slots", 1)])).await, "over-admission");
+    });
+}
+
+/// RES-04: as above, the old lease is told that it is allowed.
+pub fn a_lease_of_a_replaced_limit_has_ended(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Simulated).limiter();
+        limiter.define(rolling("tokens", 60, 5)).await.unwrap();
+        let old = request(&[("tokens", 5)]);
+        assert!(is_allowed(&limiter, &old).await);
+        limiter.delete(&key("tokens")).await.unwrap();
+        limiter.define(rolling("tokens", 60, 5)).await.unwrap();
+        let new = request(&[("tokens", 5)]);
+        assert!(is_allowed(&limiter, &new).await);
+        assert_eq!(limiter.reserve(&old).await, Err(ReserveError::LeaseEnded));
+    });
+}
+
+/// TPL-04: as above with templates that are deleted and defined again.
+pub fn an_old_lease_of_an_instance_does_not_free_what_another_holds(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Simulated).limiter();
+        limiter.define(rolling("t:*", 60, 5)).await.unwrap();
+        let old = request(&[("t:a", 5)]);
+        assert!(is_allowed(&limiter, &old).await);
+        limiter.delete(&key("t:*")).await.unwrap();
+        limiter.define(rolling("t:*", 60, 5)).await.unwrap();
+        let new = request(&[("t:a", 5)]);
+        assert!(is_allowed(&limiter, &new).await);
+        limiter.complete(&complete(&old, &[("t:a", 0)])).await.unwrap();
+        assert!(!is_allowed(&limiter, &request(&[("t:a", 5)])).await, "over-admission");
+    });
+}
+
+/// TPL-06, RDS-03: the TTL of the list of instances grows with new instances only, not with those in use.
+pub fn the_list_of_instances_outlives_its_instances(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("t:*", 86_400, 500)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("t:a", 1)])).await);
+        let list = name(&context, "instances:t:*");
+        // As much is left of it when the tenant was in use on each of 63 days and 23 hours.
+        redis.command(&["PEXPIRE", &list, "3600000"]);
+        for _ in 0..100 {
+            context.pass(Duration::from_secs(43_200)).await;
+            assert!(is_allowed(&limiter, &request(&[("t:a", 1)])).await);
+        }
+        let left: u64 = redis.command(&["PTTL", &list]).trim().parse().unwrap();
+        assert!(left > 86_400_000, "the instance counts for a day, its list lasts {left} ms");
+    });
+}
+
+/// TPL-07: as above; what the lost list counted is never taken back.
+pub fn a_lost_list_of_instances_takes_no_room_for_ever(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter_with(|options| options.instances_max = 2);
+        limiter.define_all(vec![rolling("a:*", 10, 5), rolling("b:*", 10, 5)]).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("a:1", 1)])).await);
+        assert!(is_allowed(&limiter, &request(&[("a:2", 1)])).await);
+        // 64 days after the last new instance of this template; others have kept `instance_counts`.
+        redis.command(&["DEL", &name(&context, "instances:a:*")]);
+        for _ in 0..20 {
+            context.pass(Duration::from_secs(3600)).await;
+        }
+        let answer = limiter.reserve(&request(&[("b:1", 1)])).await.unwrap();
+        assert!(answer.is_allowed(), "nothing is in use: {answer:?}");
+    });
+}
+
+/// OPS-03: a script that fails midway keeps what it wrote. Users of Redis 7 have no channels by default.
+pub fn a_user_without_channels_defines_all_or_nothing(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    redis.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~{ratelimiter}:*", "+@all"]);
+    run(async {
+        let url = redis.url().replace("redis://", "redis://limiter:secret@");
+        let limiter = limiter_on(&url);
+        let defined = limiter.define(rolling("tokens", 60, 10)).await;
+        let state = limiter.state(&key("tokens")).await.unwrap();
+        assert_eq!(defined.is_ok(), state.is_some(), "{defined:?}, and then {state:?}");
+    });
+}
+
+/// RDS-06: `/readyz` tells the reason.
+pub fn a_redis_that_takes_no_writes_is_not_ready(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    run(async {
+        let limiter = limiter_on(&redis.url());
+        limiter.define(rolling("tokens", 600, 100)).await.unwrap();
+        redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        limiter.reserve(&request(&[("tokens", 1)])).await.unwrap_err();
+        assert_eq!(limiter.problem().map(|problem| problem.kind), Some("memory"));
+        let ready = limiter.ready().await;
+        assert!(ready.is_err(), "no reserve is answered");
+    });
+}
+
+/// RDS-06: one successful read between two refused writes: the problem is gone, and logged twice more.
+pub fn a_read_does_not_end_a_problem_of_writes(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    run(async {
+        let limiter = limiter_on(&redis.url());
+        limiter.define(rolling("tokens", 600, 100)).await.unwrap();
+        redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        limiter.reserve(&request(&[("tokens", 1)])).await.unwrap_err();
+        limiter.complete(&complete(&request(&[("tokens", 1)]), &[])).await.unwrap();
+        assert!(limiter.problem().is_some(), "no reserve is answered");
+    });
+}
+
+/// RES-05, WAIT-01: a lease that was denied stays denied, so nobody waits with it.
+pub fn nobody_waits_with_a_denied_lease(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Simulated).limiter();
+        limiter.define(rolling("tokens", 60, 5)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 5)])).await);
+        let denied = request(&[("tokens", 1)]);
+        assert!(!is_allowed(&limiter, &denied).await);
+        let turn = Turn { attempt: Some(0), ..Turn::default() };
+        let answer = limiter.reserve_in_turn(&denied, turn).await.unwrap();
+        assert_eq!(answer.ask_again_after, None, "asking again changes nothing");
+    });
+}
+
+/// Redis admits an attempt, and the answer is lost.
+async fn lose_the_answer(redis: &TestRedis, limiter: &RedisLimiter, one: &ReserveRequest) {
+    redis.pause();
+    let turn = Turn { attempt: Some(0), may_return: true, behind: None };
+    let answer = limiter.reserve_in_turn(one, turn).await;
+    assert!(matches!(answer, Err(ReserveError::Unanswered(_))), "{answer:?}");
+    redis.resume();
+    let observer = limiter_on(&redis.url());
+    eventually("it was admitted", async || used(&observer, "tokens").await == 5).await;
+}
+
+/// WAIT-04: an attempt whose answer was lost was admitted; the next one of the same waiter finds it, and may return it.
+pub fn wait_04_an_attempt_without_an_answer_can_be_returned(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    run(async {
+        let limiter = limiter_with_timeout(&redis.url(), 500);
+        limiter_on(&redis.url()).define(rolling("tokens", 600, 5)).await.unwrap();
+        let turn = |attempt| Turn { attempt: Some(attempt), may_return: true, behind: None };
+        // It is connected, and its script loaded.
+        let warm = request(&[("tokens", 1)]);
+        assert!(is_allowed(&limiter, &warm).await);
+        limiter.complete(&complete(&warm, &[("tokens", 0)])).await.unwrap();
+        let one = request(&[("tokens", 5)]);
+        lose_the_answer(&redis, &limiter, &one).await;
+        let found = limiter.reserve_in_turn(&one, turn(1)).await.unwrap();
+        assert!(found.decision.is_allowed() && found.is_new, "{found:?}");
+        limiter.return_lease(one.lease).await.unwrap();
+        assert_eq!(used(&limiter, "tokens").await, 0);
+
+        // What a caller was told of is not returned.
+        let two = request(&[("tokens", 5)]);
+        assert!(limiter.reserve_in_turn(&two, turn(0)).await.unwrap().is_new);
+        assert!(!limiter.reserve_in_turn(&two, turn(0)).await.unwrap().is_new);
+        limiter.return_lease(two.lease).await.unwrap();
+        assert_eq!(used(&limiter, "tokens").await, 5);
+    });
+}
+
+/// WAIT-04: as above, when the caller has gone before the next attempt.
+pub fn wait_04_giving_up_finds_an_attempt_without_an_answer(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    run(async {
+        let limiter = limiter_with_timeout(&redis.url(), 500);
+        limiter_on(&redis.url()).define(rolling("tokens", 600, 5)).await.unwrap();
+        // It is connected, and its script loaded.
+        let warm = request(&[("tokens", 1)]);
+        assert!(is_allowed(&limiter, &warm).await);
+        limiter.complete(&complete(&warm, &[("tokens", 0)])).await.unwrap();
+        let one = request(&[("tokens", 5)]);
+        lose_the_answer(&redis, &limiter, &one).await;
+        let other = request(&[("tokens", 5)]);
+        let denial = limiter.reserve(&other).await.unwrap().denial().unwrap().clone();
+        let given_up = limiter.give_up(&one, denial).await.unwrap();
+        assert!(given_up.decision.is_allowed() && given_up.is_new, "{given_up:?}");
+    });
+}
+
+/// RDS-05: after a failover the address leads to another server, so a connection to a replica is dropped.
+pub fn a_connection_to_a_replica_is_dropped(_: &Fixture) {
+    let (redis, other) = (TestRedis::start(Persistence::None), TestRedis::start(Persistence::None));
+    run(async {
+        let limiter = limiter_on(&redis.url());
+        limiter.define(rolling("tokens", 600, 1000)).await.unwrap();
+        for _ in 0..4 {
+            assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+        }
+        let ids = || {
+            let list = redis.command(&["CLIENT", "LIST", "TYPE", "normal"]);
+            let lines = list.lines().filter(|line| line.contains("cmd=evalsha"));
+            lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let before = ids();
+        assert!(!before.is_empty());
+        let (host, port) = (other.addr().ip().to_string(), other.addr().port().to_string());
+        redis.command(&["CONFIG", "SET", "replica-serve-stale-data", "yes"]);
+        // Down, so that it keeps its data.
+        drop(other);
+        redis.command(&["REPLICAOF", &host, &port]);
+        for _ in 0..6 {
+            limiter.reserve(&request(&[("tokens", 1)])).await.unwrap_err();
+        }
+        assert_eq!(limiter.problem().unwrap().kind, "read_only");
+        let kept: Vec<_> = ids().into_iter().filter(|id| before.contains(id)).collect();
+        assert_eq!(kept, Vec::<String>::new(), "of {before:?}");
+    });
+}
+
+/// RDS-03: bounded work in one script.
+pub fn a_lower_bound_of_past_leases_is_reached_step_by_step(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter_with(|options| options.remember_max = 10);
+        limiter.define(rolling("tokens", 60, 5)).await.unwrap();
+        let fill = "local now = redis.call('GET', KEYS[1] .. 'now') for n = 1, 100000 do \
+                    redis.call('RPUSH', KEYS[1] .. 'past', string.format('%.0f:%d', now + 6e8, n)) end";
+        redis.command(&["EVAL", fill, "1", &name(&context, "")]);
+        let past =
+            || -> u64 { redis.command(&["LLEN", &name(&context, "past")]).trim().parse().unwrap() };
+        let one = request(&[("tokens", 1)]);
+        assert!(is_allowed(&limiter, &one).await);
+        redis.command(&["CONFIG", "RESETSTAT"]);
+        limiter.complete(&complete(&one, &[])).await.unwrap();
+        let spent = redis.command(&["INFO", "commandstats"]);
+        let spent =
+            spent.lines().find(|line| line.starts_with("cmdstat_eval")).unwrap_or("").to_owned();
+        assert!(past() > 90_000, "one script forgot {} leases: {spent}", 100_001 - past());
+    });
+}
+
+/// OPS-03: the cost of many definitions.
+pub fn many_definitions_take_few_round_trips(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Real).limiter();
+        let limits: Vec<_> = (0..10_000).map(|n| rolling(&format!("limit:{n}"), 60, 1)).collect();
+        let began = std::time::Instant::now();
+        limiter.define_all(limits).await.unwrap();
+        let trips = limiter.observations().round_trips;
+        assert!(trips < 1_000, "{trips} round trips, {:?}", began.elapsed());
+    });
+}
+
+/// RDS-05: definitions that nobody understands are not read once for each request, one after the other.
+pub fn a_document_that_is_not_understood_is_read_once(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Real);
+        let (limiter, other) = (context.limiter(), context.limiter());
+        limiter.define(rolling("tokens", 60, 500)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+        other.define(rolling("more", 60, 500)).await.unwrap();
+        redis.command(&["SET", &name(&context, "registry"), "{"]);
+        let requests: Vec<_> = (0..200).map(|_| request(&[("tokens", 1)])).collect();
+        redis.command(&["CONFIG", "RESETSTAT"]);
+        let before = limiter.observations().calls;
+        join_all(requests.iter().map(|one| limiter.reserve(one))).await;
+        let calls = limiter.observations().calls - before;
+        assert!(calls <= 210, "200 requests made {calls} calls");
+    });
+}
+
+/// TPL-06: a page begins where the one before ended.
+pub fn a_page_of_instances_does_not_read_those_before(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Real)
+            .limiter_with(|options| options.new_instances_per_second_max = 1_000_000);
+        limiter.define(slots("t:*", 600, 5)).await.unwrap();
+        for some in (0..5_000).collect::<Vec<_>>().chunks(256) {
+            let batch: Vec<_> =
+                some.iter().map(|n| request(&[(&format!("t:{n:05}"), 1)])).collect();
+            limiter.reserve_batch(&batch).await.into_iter().for_each(|one| drop(one.unwrap()));
+        }
+        let page = Page {
+            template: KeyPattern::new(&key("t:*")).ok(),
+            after: Some(key("t:04990")),
+            count_max: Some(5),
+            ..Page::default()
+        };
+        let before = limiter.observations().round_trips;
+        assert_eq!(limiter.states(&page).await.unwrap().len(), 5);
+        let trips = limiter.observations().round_trips - before;
+        assert!(trips <= 5, "{trips} round trips for 5 limits");
+    });
+}
+
+/// RDS-08, TPL-05: a URL may choose the third version of the protocol.
+pub fn instances_go_with_resp3_too(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    run(async {
+        let limiter = limiter_on(&format!("{}/?protocol=resp3", redis.url()));
+        limiter.define(slots("t:*", 600, 5)).await.unwrap();
+        let one = request(&[("t:a", 1)]);
+        assert!(is_allowed(&limiter, &one).await);
+        limiter.complete(&complete(&one, &[])).await.unwrap();
+        for _ in 0..5 {
+            limiter.tick().await;
+        }
+        assert_eq!(redis.command(&["EXISTS", "{ratelimiter}:limit:t:a"]).trim(), "0");
+    });
+}
+
+/// TPL-04: a server that stops between a change of templates and what follows from it leaves the rest to nobody.
+pub fn debts_go_with_their_template_after_a_failure_midway(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    redis.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~*", "&*", "+@all"]);
+    run(async {
+        let url = redis.url().replace("redis://", "redis://limiter:secret@");
+        let limiter = limiter_on(&url);
+        limiter.define(rolling("t:*", 1, 5)).await.unwrap();
+        let one = request(&[("t:a", 5)]);
+        assert!(is_allowed(&limiter, &one).await);
+        limiter.complete(&complete(&one, &[("t:a", 100)])).await.unwrap();
+        assert_eq!(redis.command(&["HLEN", "{ratelimiter}:debts"]).trim(), "1");
+        // The server cannot go on after the definitions have changed.
+        redis.command(&["ACL", "SETUSER", "limiter", "-hgetall"]);
+        limiter.delete(&key("t:*")).await.unwrap_err();
+        redis.command(&["ACL", "SETUSER", "limiter", "+hgetall"]);
+        let _repeated = limiter.delete(&key("t:*")).await;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        for _ in 0..10 {
+            limiter.tick().await;
+        }
+        assert_eq!(redis.command(&["HLEN", "{ratelimiter}:debts"]).trim(), "0", "nobody owes it");
+    });
+}
+
+/// RDS-05: a batch is pipelined, also after the definitions have changed.
+pub fn a_batch_stays_a_batch_when_definitions_change(servers: &Fixture) {
+    run(async {
+        let context = TestContext::new(servers.shared(), Time::Real);
+        let (limiter, other) = (context.limiter(), context.limiter());
+        limiter.define(rolling("tokens", 60, 500)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+        other.define(rolling("more", 60, 500)).await.unwrap();
+        let before = limiter.observations().round_trips;
+        let batch: Vec<_> = (0..256).map(|_| request(&[("tokens", 1)])).collect();
+        limiter.reserve_batch(&batch).await.into_iter().for_each(|one| drop(one.unwrap()));
+        let trips = limiter.observations().round_trips - before;
+        assert!(trips < 20, "{trips} round trips");
+    });
+}
+
+/// RDS-03
+pub fn past_leases_have_a_ttl_when_none_is_remembered(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Real);
+        let limiter = context.limiter_with(|options| options.remember_for = Duration::ZERO);
+        limiter.define(rolling("tokens", 60, 500)).await.unwrap();
+        for _ in 0..10 {
+            let one = request(&[("tokens", 1)]);
+            assert!(is_allowed(&limiter, &one).await);
+            limiter.complete(&complete(&one, &[])).await.unwrap();
+        }
+        assert_ne!(redis.command(&["PTTL", &name(&context, "past")]).trim(), "-1");
+    });
+}
+
+/// OPS-03: two definitions of one key in one call.
+pub fn one_key_twice_in_one_call_is_as_in_memory(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Simulated).limiter();
+        let memory = ratelimiter::MemoryLimiter::default();
+        let both = || vec![rolling("a", 60, 5), slots("a", 60, 5)];
+        let expected = memory.define_all(both()).await;
+        assert_eq!(limiter.define_all(both()).await, expected);
+    });
+}
+
+/// RES-07, DEF-01: the largest of everything.
+pub fn the_largest_request_is_answered(servers: &Fixture) {
+    run(async {
+        let limiter = TestContext::new(servers.shared(), Time::Simulated).limiter();
+        let odd = |n: usize| format!("{{}}%d%%\"'\\é{n:02}{}", "ü".repeat(100));
+        let names: Vec<_> = (0..32)
+            .map(|n| {
+                let text = odd(n);
+                let rest = 256 - text.len();
+                format!("{text}{}", "x".repeat(rest))
+            })
+            .collect();
+        let limits = names.iter().enumerate().map(|(n, name)| match n % 2 {
+            0 => rolling(name, 2_678_400, ratelimiter_redis::CAPACITY_MAX),
+            _ => slots(name, 86_400, ratelimiter_redis::CAPACITY_MAX),
+        });
+        limiter.define_all(limits.collect()).await.unwrap();
+        let amounts: Vec<_> =
+            names.iter().map(|name| (name.as_str(), ratelimiter_redis::CAPACITY_MAX - 9)).collect();
+        let mut one = request(&amounts);
+        one.job = Some(JobId::new("j".repeat(256)).unwrap());
+        assert!(is_allowed(&limiter, &one).await);
+        assert!(is_allowed(&limiter, &one).await, "again");
+        let too_much: Vec<_> = names.iter().map(|name| (name.as_str(), u64::MAX)).collect();
+        let refused = limiter.reserve(&request(&too_much)).await;
+        assert!(matches!(refused, Err(ReserveError::AmountExceedsCapacity { .. })), "{refused:?}");
+        let grown = |number, by: u64| {
+            let amounts =
+                names.iter().map(|name| (key(name), ratelimiter_redis::CAPACITY_MAX - 9 + by));
+            RenewRequest::new(
+                one.lease,
+                RenewNumber::new(number).unwrap(),
+                NewAmounts::of(amounts).unwrap(),
+            )
+        };
+        for n in 1..=9 {
+            assert!(limiter.renew(&grown(u64::MAX - 10 + n, n)).await.unwrap().is_renewed(), "{n}");
+        }
+        let listed = limiter.leases(&Default::default()).await.unwrap();
+        assert_eq!(listed[0].amounts.len(), 32);
+        let actuals = names.iter().step_by(2).map(|name| (key(name), u64::MAX));
+        let actuals = Actuals::of(actuals).unwrap();
+        limiter.complete(&CompleteRequest::new(one.lease, actuals)).await.unwrap();
+        let state = limiter.state(&key(&names[0])).await.unwrap().unwrap();
+        assert_eq!(state.usage.debt, u128::from(u64::MAX - ratelimiter_redis::CAPACITY_MAX));
+    });
+}
+
+/// What is counted is what is there, and has a TTL.
+const AUDIT: &str = r"
+local P = KEYS[1]
+local bad = {}
+local now = tonumber(redis.call('GET', P .. 'now'))
+local function say(...) bad[#bad + 1] = table.concat({...}, ' ') end
+for _, name in ipairs(redis.call('KEYS', '*')) do
+  if name:sub(1, #P) == P then
+    local rest = name:sub(#P + 1)
+    local ttl = redis.call('PTTL', name)
+    if ttl < 0 and rest ~= 'now' and rest ~= 'meta' and rest ~= 'registry' and rest ~= 'debts' then
+      say('no ttl', rest)
+    end
+    local key = rest:match('^limit:(.*)$')
+    if key then
+      local kind, used, open, next_expiry, sequence, _, kept, cap, template = cmsgpack.unpack(redis.call('GET', name))
+      local members = redis.call('ZRANGE', P .. 'live:' .. key, 0, -1, 'WITHSCORES')
+      local u, o = 0, 0
+      for at = 1, #members, 2 do
+        local s, units = members[at]:match('([oc])(%d+)$')
+        u = u + units
+        if s == 'o' then o = o + 1 end
+        local score = tonumber(members[at + 1])
+        if score < next_expiry then say('next too late', key) end
+        if score > kept then say('kept too short', key) end
+        if tonumber(members[at]:match('^%d+')) > sequence then say('sequence', key) end
+      end
+      if u ~= used or o ~= open then say(key, 'used', used, u, 'open', open, o) end
+      if template ~= '' and not redis.call('ZSCORE', P .. 'instances:' .. template, key) then say('not listed', key) end
+    end
+    key = rest:match('^live:(.*)$')
+    if key and redis.call('EXISTS', P .. 'limit:' .. key) == 0 then say('live without limit', key) end
+  end
+end
+local total = 0
+for _, name in ipairs(redis.call('KEYS', '*')) do
+  if name:sub(1, #P) == P and name:sub(#P + 1):match('^instances:') then
+    total = total + redis.call('ZCARD', name)
+  end
+end
+local counted = tonumber(redis.call('HGET', P .. 'instance_counts', 'total') or 0)
+if counted ~= total then say('total', counted, total) end
+return table.concat(bad, '; ')
+";
+
+/// Random scripts while the clock of Redis jumps.
+pub fn counts_hold_when_the_clock_jumps(_: &Fixture) {
+    let redis = &TestRedis::start(Persistence::None);
+    let count = std::env::var("SCRIPTS").map_or(60, |count| count.parse().unwrap());
+    let first: u64 = std::env::var("SEED").map_or(0, |first| first.parse().unwrap());
+    let part = |name: &str, kind, seconds| KeyProfile { key: key(name), kind, seconds };
+    let profile = Profile {
+        templates: vec![
+            part("t:*:short", KeyKind::Rolling, 1..=5),
+            part("t:**:short", KeyKind::Rolling, 1..=5),
+            part("t:*:slots", KeyKind::Concurrency, 1..=19),
+        ],
+        undefined: vec![
+            part("t:a:short", KeyKind::Rolling, 1..=5),
+            part("t:a:b:short", KeyKind::Rolling, 1..=5),
+            part("t:a:slots", KeyKind::Concurrency, 1..=19),
+        ],
+        ..Profile::crowded(vec![
+            part("short:a", KeyKind::Rolling, 1..=5),
+            part("slots:a", KeyKind::Concurrency, 1..=9),
+            part("budget:a", KeyKind::Calendar, 1..=9),
+        ])
+    };
+    let mut seen = [0_u32; 3];
+    for seed in first..first + count {
+        let script = Script::random(Rng::with_seed(seed), &profile);
+        testkit::run(async {
+            let context = TestContext::new(redis, Time::Simulated);
+            let limiter = context.limiter();
+            let mut random = Rng::with_seed(seed);
+            let base =
+                context.clock.as_ref().unwrap().now().unix_nanos() / 1_000 + 4_000_000_000_000;
+            let mut offset: i64 = 0;
+            for (number, step) in script.0.iter().enumerate() {
+                if random.u8(..10) == 0 {
+                    offset = random.i64(-100_000_000_000..100_000_000_000);
+                }
+                if random.u8(..20) == 0 {
+                    offset -= random.i64(0..3_000_000);
+                }
+                let at = i64::try_from(base).unwrap()
+                    + offset
+                    + i64::try_from(step.at.as_micros()).unwrap();
+                redis.command(&["SET", &name(&context, "now"), &at.to_string()]);
+                if matches!(step.call, script::Call::Sweep) {
+                    limiter.tick().await;
+                } else {
+                    let answer = script::play(&*limiter, &step.call).await;
+                    let text = format!("{answer:?}");
+                    assert!(
+                        !text.contains("Unanswered"),
+                        "SEED={seed} step {number} {:?}: {text}",
+                        step.call
+                    );
+                    let is_good = ["Allowed", "Renewed(Ok(Renewed", "Completed(Ok"];
+                    for (count, good) in seen.iter_mut().zip(is_good) {
+                        *count += u32::from(text.contains(good));
+                    }
+                }
+                if random.u8(..4) == 0 {
+                    limiter.tick().await;
+                }
+                let found = redis.command(&["EVAL", AUDIT, "1", &name(&context, "")]);
+                assert!(
+                    found.trim().is_empty(),
+                    "SEED={seed} step {number} {:?}: {found}",
+                    step.call
+                );
+            }
+        });
+    }
+    eprintln!("allowed, renewed, completed: {seen:?}");
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
+}
+
+/// FLUSHALL while limiters run: an answer, no endless loop, and definitions can be made again.
+pub fn lost_data_is_noticed(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    run(async {
+        let limiter = limiter_on(&redis.url());
+        limiter.define_all(vec![rolling("tokens", 60, 10), rolling("t:*", 60, 10)]).await.unwrap();
+        let one = request(&[("tokens", 1), ("t:a", 1)]);
+        assert!(is_allowed(&limiter, &one).await);
+        redis.command(&["FLUSHALL"]);
+        limiter.tick().await;
+        limiter.complete(&complete(&one, &[("tokens", 5)])).await.unwrap();
+        let answer = limiter.reserve(&request(&[("tokens", 1)])).await;
+        assert_eq!(answer, Err(ReserveError::UnknownKey { key: key("tokens") }));
+        limiter.define(rolling("tokens", 60, 10)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+        eventually("ready", async || limiter.ready().await.is_ok()).await;
+    });
+}
+
+/// RES-02: a policy other than `noeviction` takes single keys. A lost count is never below what is there for ever after.
+pub fn an_evicted_limit_does_not_count_below_zero(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("tokens", 60, 10)).await.unwrap();
+        let one = request(&[("tokens", 5)]);
+        assert!(is_allowed(&limiter, &one).await);
+        redis.command(&["DEL", &name(&context, "limit:tokens")]);
+        limiter.complete(&complete(&one, &[("tokens", 0)])).await.unwrap();
+        context.pass(Duration::from_secs(3600)).await;
+        assert!(is_allowed(&limiter, &request(&[("tokens", 10)])).await);
+        assert!(!is_allowed(&limiter, &request(&[("tokens", 5)])).await, "15 of 10, an hour later");
+    });
+}
+
+/// RES-02: as above, the other way round: what was lost counts for ever.
+pub fn an_evicted_set_does_not_count_for_ever(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("tokens", 60, 10)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 5)])).await);
+        redis.command(&["DEL", &name(&context, "live:tokens")]);
+        context.pass(Duration::from_secs(3600)).await;
+        assert!(is_allowed(&limiter, &request(&[("tokens", 10)])).await, "nothing is live");
+    });
+}
+
+/// RDS-06, RES-01: no script stops midway when memory is short.
+pub fn nothing_is_half_done_without_memory(_: &Fixture) {
+    let redis = &TestRedis::start(Persistence::None);
+    run(async {
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        let limits = vec![
+            rolling("a", 10, 100),
+            rolling("b", 60, 100),
+            slots("c", 60, 100),
+            rolling("t:*", 60, 100),
+        ];
+        limiter.define_all(limits).await.unwrap();
+        let some: Vec<_> = (0..40)
+            .map(|n| request(&[("a", 1), ("b", 1), ("c", 1), (["t:x", "t:y"][n % 2], 1)]))
+            .collect();
+        for one in &some {
+            assert!(is_allowed(&limiter, one).await);
+        }
+        let audit = || redis.command(&["EVAL", AUDIT, "1", &name(&context, "")]);
+        let mut counts = [0; 3];
+        for (n, one) in some.iter().enumerate() {
+            redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            if n == 20 {
+                context.clock.as_ref().unwrap().advance(Duration::from_secs(11));
+                redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+                context.tell_time();
+                redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            }
+            let reserved =
+                limiter.reserve(&request(&[("a", 1), ("b", 1), ("c", 1), ("t:z", 1)])).await;
+            let amounts = NewAmounts::of([(key("b"), 3), (key("t:x"), 0)]).unwrap();
+            let renewed =
+                limiter.renew(&RenewRequest::new(one.lease, RenewNumber::FIRST, amounts)).await;
+            let completed = limiter.complete(&complete(one, &[("a", 500), ("b", 2)])).await;
+            limiter.tick().await;
+            redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+            let outcomes = [reserved.is_ok(), renewed.is_ok(), completed.is_ok()];
+            counts.iter_mut().zip(outcomes).for_each(|(count, is_ok)| *count += u32::from(is_ok));
+            let found = audit();
+            assert!(found.trim().is_empty(), "{n}: {found}");
+        }
+        // Both outcomes were seen, and the audit would have noticed.
+        assert!(counts.iter().any(|count| *count < 40) && counts[2] > 0, "{counts:?}");
+        eprintln!("answered of 40: reserves, renews, completes {counts:?}");
+        redis.command(&["DEL", &name(&context, "live:b")]);
+        assert!(!audit().trim().is_empty());
+    });
+}
