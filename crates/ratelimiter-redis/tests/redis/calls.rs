@@ -8,6 +8,8 @@ use ratelimiter::{
 use ratelimiter_redis::{RedisConfig, RedisLimiter, RedisOptions, RedisSettings};
 use testkit::within;
 
+use crate::context::TestContext;
+
 /// Enough for a busy machine; a Redis that is away refuses at once.
 pub const SOON_MS: u64 = 5_000;
 
@@ -59,4 +61,9 @@ pub fn limiter_on(url: &str) -> RedisLimiter {
 pub fn limiter_with_timeout(url: &str, request_timeout_ms: u64) -> RedisLimiter {
     let settings = RedisSettings { connections: 1, request_timeout_ms, ..RedisSettings::new(url) };
     RedisLimiter::new(RedisConfig::new(&settings).unwrap(), RedisOptions::default())
+}
+
+/// The name of a key of an installation.
+pub fn name(context: &TestContext, rest: &str) -> String {
+    format!("{{{}}}:{rest}", context.prefix())
 }

@@ -6,6 +6,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod audit;
 mod calls;
 mod context;
 mod differential;
@@ -80,11 +81,11 @@ fn main() -> ExitCode {
         regressions::past_leases_have_a_ttl_when_none_is_remembered,
         regressions::one_key_twice_in_one_call_is_as_in_memory,
         regressions::the_largest_request_is_answered,
-        regressions::counts_hold_when_the_clock_jumps,
+        audit::counts_hold_when_the_clock_jumps,
         regressions::lost_data_is_noticed,
         regressions::an_evicted_limit_does_not_count_below_zero,
         regressions::an_evicted_set_does_not_count_for_ever,
-        regressions::nothing_is_half_done_without_memory,
+        audit::nothing_is_half_done_without_memory,
     }
     tests.run()
 }

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
 use futures::future::join_all;
 use ratelimiter::admission::Turn;
-use ratelimiter::clock::Clock;
 use ratelimiter::{
     Actuals, Backend, CompleteRequest, JobId, KeyPattern, Limiter, NewAmounts, Page, RenewNumber,
     RenewRequest, ReserveError, ReserveRequest,
@@ -13,14 +11,9 @@ use ratelimiter::{
 use ratelimiter_redis::RedisLimiter;
 use testkit::eventually;
 use testkit::redis::{Fixture, Persistence, TestRedis};
-use testkit::script::{self, KeyKind, KeyProfile, Profile, Script};
 
 use crate::calls::*;
 use crate::context::{TestContext, Time};
-
-fn name(context: &TestContext, rest: &str) -> String {
-    format!("{{{}}}:{rest}", context.prefix())
-}
 
 /// DEF-09, RES-03: sequence numbers begin again when a limit is deleted and defined again.
 pub fn an_old_lease_does_not_free_what_another_holds(servers: &Fixture) {
@@ -278,10 +271,9 @@ pub fn many_definitions_take_few_round_trips(servers: &Fixture) {
     run(async {
         let limiter = TestContext::new(servers.shared(), Time::Real).limiter();
         let limits: Vec<_> = (0..10_000).map(|n| rolling(&format!("limit:{n}"), 60, 1)).collect();
-        let began = std::time::Instant::now();
         limiter.define_all(limits).await.unwrap();
         let trips = limiter.observations().round_trips;
-        assert!(trips < 1_000, "{trips} round trips, {:?}", began.elapsed());
+        assert!(trips < 1_000, "{trips} round trips");
     });
 }
 
@@ -316,7 +308,7 @@ pub fn a_page_of_instances_does_not_read_those_before(servers: &Fixture) {
             limiter.reserve_batch(&batch).await.into_iter().for_each(|one| drop(one.unwrap()));
         }
         let page = Page {
-            template: KeyPattern::new(&key("t:*")).ok(),
+            template: KeyPattern::new(key("t:*")).ok(),
             after: Some(key("t:04990")),
             count_max: Some(5),
             ..Page::default()
@@ -361,7 +353,6 @@ pub fn debts_go_with_their_template_after_a_failure_midway(_: &Fixture) {
         limiter.delete(&key("t:*")).await.unwrap_err();
         redis.command(&["ACL", "SETUSER", "limiter", "+hgetall"]);
         let _repeated = limiter.delete(&key("t:*")).await;
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
         for _ in 0..10 {
             limiter.tick().await;
         }
@@ -460,126 +451,6 @@ pub fn the_largest_request_is_answered(servers: &Fixture) {
     });
 }
 
-/// What is counted is what is there, and has a TTL.
-const AUDIT: &str = r"
-local P = KEYS[1]
-local bad = {}
-local now = tonumber(redis.call('GET', P .. 'now'))
-local function say(...) bad[#bad + 1] = table.concat({...}, ' ') end
-for _, name in ipairs(redis.call('KEYS', '*')) do
-  if name:sub(1, #P) == P then
-    local rest = name:sub(#P + 1)
-    local ttl = redis.call('PTTL', name)
-    if ttl < 0 and rest ~= 'now' and rest ~= 'meta' and rest ~= 'registry' and rest ~= 'debts' then
-      say('no ttl', rest)
-    end
-    local key = rest:match('^limit:(.*)$')
-    if key then
-      local kind, used, open, next_expiry, sequence, _, kept, cap, template = cmsgpack.unpack(redis.call('GET', name))
-      local members = redis.call('ZRANGE', P .. 'live:' .. key, 0, -1, 'WITHSCORES')
-      local u, o = 0, 0
-      for at = 1, #members, 2 do
-        local s, units = members[at]:match('([oc])(%d+)$')
-        u = u + units
-        if s == 'o' then o = o + 1 end
-        local score = tonumber(members[at + 1])
-        if score < next_expiry then say('next too late', key) end
-        if score > kept then say('kept too short', key) end
-        if tonumber(members[at]:match('^%d+')) > sequence then say('sequence', key) end
-      end
-      if u ~= used or o ~= open then say(key, 'used', used, u, 'open', open, o) end
-      if template ~= '' and not redis.call('ZSCORE', P .. 'instances:' .. template, key) then say('not listed', key) end
-    end
-    key = rest:match('^live:(.*)$')
-    if key and redis.call('EXISTS', P .. 'limit:' .. key) == 0 then say('live without limit', key) end
-  end
-end
-local total = 0
-for _, name in ipairs(redis.call('KEYS', '*')) do
-  if name:sub(1, #P) == P and name:sub(#P + 1):match('^instances:') then
-    total = total + redis.call('ZCARD', name)
-  end
-end
-local counted = tonumber(redis.call('HGET', P .. 'instance_counts', 'total') or 0)
-if counted ~= total then say('total', counted, total) end
-return table.concat(bad, '; ')
-";
-
-/// Random scripts while the clock of Redis jumps.
-pub fn counts_hold_when_the_clock_jumps(_: &Fixture) {
-    let redis = &TestRedis::start(Persistence::None);
-    let count = std::env::var("SCRIPTS").map_or(60, |count| count.parse().unwrap());
-    let first: u64 = std::env::var("SEED").map_or(0, |first| first.parse().unwrap());
-    let part = |name: &str, kind, seconds| KeyProfile { key: key(name), kind, seconds };
-    let profile = Profile {
-        templates: vec![
-            part("t:*:short", KeyKind::Rolling, 1..=5),
-            part("t:**:short", KeyKind::Rolling, 1..=5),
-            part("t:*:slots", KeyKind::Concurrency, 1..=19),
-        ],
-        undefined: vec![
-            part("t:a:short", KeyKind::Rolling, 1..=5),
-            part("t:a:b:short", KeyKind::Rolling, 1..=5),
-            part("t:a:slots", KeyKind::Concurrency, 1..=19),
-        ],
-        ..Profile::crowded(vec![
-            part("short:a", KeyKind::Rolling, 1..=5),
-            part("slots:a", KeyKind::Concurrency, 1..=9),
-            part("budget:a", KeyKind::Calendar, 1..=9),
-        ])
-    };
-    let mut seen = [0_u32; 3];
-    for seed in first..first + count {
-        let script = Script::random(Rng::with_seed(seed), &profile);
-        testkit::run(async {
-            let context = TestContext::new(redis, Time::Simulated);
-            let limiter = context.limiter();
-            let mut random = Rng::with_seed(seed);
-            let base =
-                context.clock.as_ref().unwrap().now().unix_nanos() / 1_000 + 4_000_000_000_000;
-            let mut offset: i64 = 0;
-            for (number, step) in script.0.iter().enumerate() {
-                if random.u8(..10) == 0 {
-                    offset = random.i64(-100_000_000_000..100_000_000_000);
-                }
-                if random.u8(..20) == 0 {
-                    offset -= random.i64(0..3_000_000);
-                }
-                let at = i64::try_from(base).unwrap()
-                    + offset
-                    + i64::try_from(step.at.as_micros()).unwrap();
-                redis.command(&["SET", &name(&context, "now"), &at.to_string()]);
-                if matches!(step.call, script::Call::Sweep) {
-                    limiter.tick().await;
-                } else {
-                    let answer = script::play(&*limiter, &step.call).await;
-                    let text = format!("{answer:?}");
-                    assert!(
-                        !text.contains("Unanswered"),
-                        "SEED={seed} step {number} {:?}: {text}",
-                        step.call
-                    );
-                    let is_good = ["Allowed", "Renewed(Ok(Renewed", "Completed(Ok"];
-                    for (count, good) in seen.iter_mut().zip(is_good) {
-                        *count += u32::from(text.contains(good));
-                    }
-                }
-                if random.u8(..4) == 0 {
-                    limiter.tick().await;
-                }
-                let found = redis.command(&["EVAL", AUDIT, "1", &name(&context, "")]);
-                assert!(
-                    found.trim().is_empty(),
-                    "SEED={seed} step {number} {:?}: {found}",
-                    step.call
-                );
-            }
-        });
-    }
-    eprintln!("allowed, renewed, completed: {seen:?}");
-    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
-}
-
 /// FLUSHALL while limiters run: an answer, no endless loop, and definitions can be made again.
 pub fn lost_data_is_noticed(_: &Fixture) {
     let redis = TestRedis::start(Persistence::None);
@@ -627,55 +498,5 @@ pub fn an_evicted_set_does_not_count_for_ever(servers: &Fixture) {
         redis.command(&["DEL", &name(&context, "live:tokens")]);
         context.pass(Duration::from_secs(3600)).await;
         assert!(is_allowed(&limiter, &request(&[("tokens", 10)])).await, "nothing is live");
-    });
-}
-
-/// RDS-06, RES-01: no script stops midway when memory is short.
-pub fn nothing_is_half_done_without_memory(_: &Fixture) {
-    let redis = &TestRedis::start(Persistence::None);
-    run(async {
-        let context = TestContext::new(redis, Time::Simulated);
-        let limiter = context.limiter();
-        let limits = vec![
-            rolling("a", 10, 100),
-            rolling("b", 60, 100),
-            slots("c", 60, 100),
-            rolling("t:*", 60, 100),
-        ];
-        limiter.define_all(limits).await.unwrap();
-        let some: Vec<_> = (0..40)
-            .map(|n| request(&[("a", 1), ("b", 1), ("c", 1), (["t:x", "t:y"][n % 2], 1)]))
-            .collect();
-        for one in &some {
-            assert!(is_allowed(&limiter, one).await);
-        }
-        let audit = || redis.command(&["EVAL", AUDIT, "1", &name(&context, "")]);
-        let mut counts = [0; 3];
-        for (n, one) in some.iter().enumerate() {
-            redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
-            if n == 20 {
-                context.clock.as_ref().unwrap().advance(Duration::from_secs(11));
-                redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
-                context.tell_time();
-                redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
-            }
-            let reserved =
-                limiter.reserve(&request(&[("a", 1), ("b", 1), ("c", 1), ("t:z", 1)])).await;
-            let amounts = NewAmounts::of([(key("b"), 3), (key("t:x"), 0)]).unwrap();
-            let renewed =
-                limiter.renew(&RenewRequest::new(one.lease, RenewNumber::FIRST, amounts)).await;
-            let completed = limiter.complete(&complete(one, &[("a", 500), ("b", 2)])).await;
-            limiter.tick().await;
-            redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
-            let outcomes = [reserved.is_ok(), renewed.is_ok(), completed.is_ok()];
-            counts.iter_mut().zip(outcomes).for_each(|(count, is_ok)| *count += u32::from(is_ok));
-            let found = audit();
-            assert!(found.trim().is_empty(), "{n}: {found}");
-        }
-        // Both outcomes were seen, and the audit would have noticed.
-        assert!(counts.iter().any(|count| *count < 40) && counts[2] > 0, "{counts:?}");
-        eprintln!("answered of 40: reserves, renews, completes {counts:?}");
-        redis.command(&["DEL", &name(&context, "live:b")]);
-        assert!(!audit().trim().is_empty());
     });
 }

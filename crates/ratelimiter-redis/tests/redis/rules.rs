@@ -336,7 +336,7 @@ async fn every_operation(limiter: &RedisLimiter) {
     let renew = RenewRequest::new(one.lease, RenewNumber::FIRST, more);
     assert!(limiter.renew(&renew).await.unwrap().is_renewed());
     assert_eq!(limiter.leases(&LeasePage::default()).await.unwrap().len(), 1);
-    let template = KeyPattern::new(&key("t:*")).ok();
+    let template = KeyPattern::new(key("t:*")).ok();
     let instances = limiter.states(&Page { template, ..Page::default() }).await.unwrap();
     assert_eq!(instances.len(), 1);
     let actuals = Actuals::of([(key("tokens"), 50)]).unwrap();
