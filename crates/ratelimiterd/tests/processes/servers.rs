@@ -114,11 +114,13 @@ impl ServerProcess {
 
     /// A client of this server that repeats nothing by itself.
     pub fn limiter(&self) -> HttpLimiter {
-        let options = HttpOptions {
-            timeout: self.client_timeout,
-            repeat_for: Duration::ZERO,
-            ..HttpOptions::default()
-        };
+        self.limiter_repeating_for(Duration::ZERO)
+    }
+
+    /// A client of this server that repeats reserves and completes without an answer.
+    pub fn limiter_repeating_for(&self, repeat_for: Duration) -> HttpLimiter {
+        let options =
+            HttpOptions { timeout: self.client_timeout, repeat_for, ..HttpOptions::default() };
         HttpLimiter::with_options(&self.server.url(), options).unwrap()
     }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ratelimiter::{Backend, CompleteError, DefineError, Limiter, ReserveError, StateError};
+use ratelimiter_client::HttpLimiter;
 use testkit::redis::{Fixture, Persistence, TestRedis};
-use testkit::{eventually, run};
+use testkit::{PATIENCE, eventually, run};
 
 use crate::deployment::Deployment;
 use crate::processes::{ServerProcess, new_lease, waits};
@@ -32,9 +33,16 @@ pub async fn reserve_is_refused(on: &Deployment, server: &ServerProcess, reason:
 
 /// Waits until a server is ready and allows a lease.
 pub async fn is_back(on: &Deployment, server: &ServerProcess) {
-    eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
+    let limiter = ready_again(server).await;
     let request = on.reserve(new_lease(), &[("rate", 1)]);
-    assert!(server.limiter().reserve(&request).await.unwrap().is_allowed());
+    assert!(limiter.reserve(&request).await.unwrap().is_allowed());
+}
+
+/// Waits until a server is ready. The client repeats what has no answer: one of the connections to Redis may still pause before it is
+/// opened again.
+async fn ready_again(server: &ServerProcess) -> HttpLimiter {
+    eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
+    server.limiter_repeating_for(PATIENCE)
 }
 
 /// RDS-05
@@ -80,7 +88,7 @@ pub fn rds_05_a_redis_that_was_killed_is_reported_until_it_is_back(_: &Fixture) 
         assert_eq!(status, 200);
         assert!(metrics.contains("ratelimiter_redis_errors_total{reason=\"away\"} "), "{metrics}");
         redis.restart();
-        eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
+        let limiter = ready_again(&server).await;
         assert_eq!(limiter.reserve(&request).await, Ok(decision));
         let state = on.state(&limiter, "rate").await.unwrap();
         assert_eq!((state.limit.capacity.get(), state.usage.used), (5, 3));
@@ -131,7 +139,7 @@ pub fn rds_05_wait_01_who_waits_is_admitted_after_an_outage(_: &Fixture) {
         let mut redis = TestRedis::start(Persistence::AofAlways);
         let on = Deployment::on(&redis).with_brief_timeouts();
         let servers = on.two_servers().await;
-        let [first, second] = servers.each_ref().map(ServerProcess::limiter);
+        let first = servers[0].limiter();
         first.define(on.concurrency("slots", 3_600, 1)).await.unwrap();
         let holder = new_lease();
         let held = first.reserve(&on.reserve(holder, &[("slots", 1)])).await;
@@ -142,7 +150,7 @@ pub fn rds_05_wait_01_who_waits_is_admitted_after_an_outage(_: &Fixture) {
         redis.kill();
         not_ready(&servers[0], CANNOT_BE_REACHED).await;
         redis.restart();
-        eventually("it is ready", async || servers[1].get("/readyz").await.0 == 200).await;
+        let second = ready_again(&servers[1]).await;
         second.complete(&on.complete(holder, &[])).await.unwrap();
         assert!(answer.await.unwrap().is_allowed());
         assert_eq!(on.state(&second, "slots").await.unwrap().usage.used, 1);
@@ -155,7 +163,8 @@ pub fn rds_05_wait_04_who_goes_away_in_an_outage_holds_nothing(_: &Fixture) {
         let redis = TestRedis::start(Persistence::None);
         let on = Deployment::on(&redis).with_brief_timeouts();
         let servers = on.two_servers().await;
-        let [first, second] = servers.each_ref().map(ServerProcess::limiter);
+        let [first, second] =
+            servers.each_ref().map(|server| server.limiter_repeating_for(PATIENCE));
         first.define(on.concurrency("slots", 3_600, 1)).await.unwrap();
         for _ in 0..4 {
             let holder = new_lease();
