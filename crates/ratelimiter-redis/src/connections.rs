@@ -16,11 +16,9 @@ use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::options::TimeSource;
-use crate::reply::Reply;
+use crate::reply::{RETRY_AFTER, Reply};
 use crate::script::{ScriptName, Scripts};
 
-/// Retry hint for a request that Redis did not answer.
-pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// The pause after the first failed attempt to connect; it doubles with each further one.
 const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
@@ -34,6 +32,8 @@ pub(crate) struct Connections {
     scripts: Scripts,
     slots: Box<[Slot]>,
     next: AtomicUsize,
+    /// How often a slot was connected.
+    connects: AtomicU64,
     /// Why the last request had no answer, and which script it was; `None` after one that had.
     problem: RwLock<Option<(RedisProblem, Option<ScriptName>)>>,
     counters: Counters,
@@ -87,8 +87,18 @@ struct NumberedConnection {
 #[derive(Debug, Default)]
 struct Attempts {
     count: u64,
-    /// The pause after the last one, its end, and why it failed; `None` if it did not.
-    failed: Option<(Duration, Instant, RedisError)>,
+    /// The last one, if it failed.
+    failed: Option<FailedAttempt>,
+}
+
+/// An attempt to connect that failed, or was cancelled.
+#[derive(Debug)]
+struct FailedAttempt {
+    pause: Duration,
+    pauses_until: Instant,
+    error: RedisError,
+    /// The number of connects at that time. If there are more, Redis is back.
+    connects: u64,
 }
 
 impl Connections {
@@ -98,6 +108,7 @@ impl Connections {
             slots: (0..config.connections).map(|_| Slot::default()).collect(),
             config,
             next: AtomicUsize::new(0),
+            connects: AtomicU64::new(0),
             problem: RwLock::default(),
             counters: Counters::default(),
         }
@@ -221,7 +232,8 @@ impl Connections {
     ) -> Result<T, RedisError> {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];
         let answer_by = Instant::now() + self.config.request_timeout;
-        let connected = tokio::time::timeout_at(answer_by, slot.connect(&self.config)).await;
+        let connect = slot.connect(&self.config, &self.connects);
+        let connected = tokio::time::timeout_at(answer_by, connect).await;
         let mut open = connected.unwrap_or_else(|_| Err(timed_out()))?;
         let sent = tokio::time::timeout_at(answer_by, send(&mut open.connection)).await;
         let sent = sent.unwrap_or_else(|_| Err(timed_out()));
@@ -286,7 +298,11 @@ impl Connections {
 
 impl Slot {
     /// The open connection, or a new one.
-    async fn connect(&self, config: &RedisConfig) -> Result<NumberedConnection, RedisError> {
+    async fn connect(
+        &self,
+        config: &RedisConfig,
+        connects: &AtomicU64,
+    ) -> Result<NumberedConnection, RedisError> {
         if let Some(open) = self.open() {
             return Ok(open);
         }
@@ -294,16 +310,22 @@ impl Slot {
         if let Some(open) = self.open() {
             return Ok(open);
         }
-        if let Some((_, until, error)) = &attempts.failed
-            && Instant::now() < *until
+        let connects_before = connects.load(Ordering::Relaxed);
+        if let Some(failed) = &attempts.failed
+            && Instant::now() < failed.pauses_until
+            && failed.connects == connects_before
         {
-            return Err(error.clone());
+            return Err(failed.error.clone());
         }
         attempts.count += 1;
-        let before = attempts.failed.as_ref().map(|(pause, ..)| *pause);
+        let before = attempts.failed.as_ref().map(|failed| failed.pause);
         let pause = before.map_or(RECONNECT_AFTER, |pause| (pause * 2).min(RECONNECT_AFTER_MAX));
+        let failed = |error| {
+            let pauses_until = Instant::now() + pause;
+            Some(FailedAttempt { pause, pauses_until, error, connects: connects_before })
+        };
         // It may be cancelled when the time of its request is over.
-        attempts.failed = Some((pause, Instant::now() + pause, timed_out()));
+        attempts.failed = failed(timed_out());
         let timeout = Some(config.request_timeout);
         // The response timeout is ours: it includes the time to connect.
         let settings = AsyncConnectionConfig::new()
@@ -313,12 +335,13 @@ impl Slot {
         match connected {
             Ok(connection) => {
                 attempts.failed = None;
+                connects.fetch_add(1, Ordering::Relaxed);
                 let open = NumberedConnection { number: attempts.count, connection };
                 *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
                 Ok(open)
             }
             Err(error) => {
-                attempts.failed = Some((pause, Instant::now() + pause, error.clone()));
+                attempts.failed = failed(error.clone());
                 Err(error)
             }
         }

@@ -30,10 +30,10 @@ use redis::Cmd;
 
 use self::sweep::SweepState;
 use crate::config::RedisConfig;
-use crate::connections::{Connections, Observations, RETRY_AFTER, RedisProblem};
+use crate::connections::{Connections, Observations, RedisProblem};
 use crate::definitions::Definitions;
 use crate::options::RedisOptions;
-use crate::reply::{Reply, timestamp};
+use crate::reply::{RETRY_AFTER, Reply, timestamp};
 use crate::script::ScriptName;
 
 /// The largest capacity of a limit on Redis: 2^53-1, up to which its scripts count exactly (`RES-07`).

@@ -1,11 +1,14 @@
 //! Answers of scripts.
 
+use std::time::Duration;
+
 use redis::Value;
 
 use ratelimiter::Unanswered;
 use ratelimiter::clock::Timestamp;
 
-use crate::connections::RETRY_AFTER;
+/// Retry hint for a request that Redis did not answer.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// The answer of a script: a status, the time, and what the status has besides.
 #[derive(Debug)]

