@@ -98,18 +98,14 @@ local function reset(limit)
     NEVER, 0, 0, '', 0, 0, ''
 end
 
--- Forgets what is reserved of a limit. Open leases may still know the numbers of their reservations, so the next limit with this key goes on
--- counting.
+-- Forgets what is reserved of a limit. Open leases may still know the numbers of their reservations, so the record stays until its TTL ends, and the
+-- next limit with this key goes on counting.
 -- Cost: 2 operations.
 local function clear(limit)
-  local is_known = limit.open > 0
-  reset(limit)
-  call('UNLINK', limit.live)
-  if is_known then
+  if limit.exists then
+    reset(limit)
+    call('UNLINK', limit.live)
     call('SET', limit.name, pack_limit(limit), 'KEEPTTL')
-  else
-    call('UNLINK', limit.name)
-    limit.sequence, limit.kept_until = 0, 0
   end
 end
 

@@ -42,7 +42,8 @@ if template ~= '' then
     local limit = limit_of(key)
     if limit.exists then
       if limit.used == 0 and limit.open == 0 then
-        clear(limit)
+        call('UNLINK', limit.name, limit.live)
+        limit.exists, limit.is_dirty = false, false
       end
     end
     if not limit.exists and call('HEXISTS', DEBTS, key) == 0 then
