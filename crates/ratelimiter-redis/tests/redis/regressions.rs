@@ -171,7 +171,7 @@ async fn lose_the_answer(redis: &TestRedis, limiter: &RedisLimiter, one: &Reserv
 pub fn wait_04_an_attempt_without_an_answer_can_be_returned(_: &Fixture) {
     let redis = TestRedis::start(Persistence::None);
     run(async {
-        let limiter = limiter_with_timeout(&redis.url(), 500);
+        let limiter = limiter_with_timeout(&redis.url(), 3_000);
         limiter_on(&redis.url()).define(rolling("tokens", 600, 5)).await.unwrap();
         let turn = |attempt| Turn { attempt: Some(attempt), may_return: true, behind: None };
         // It is connected, and its script loaded.
@@ -198,7 +198,7 @@ pub fn wait_04_an_attempt_without_an_answer_can_be_returned(_: &Fixture) {
 pub fn wait_04_giving_up_finds_an_attempt_without_an_answer(_: &Fixture) {
     let redis = TestRedis::start(Persistence::None);
     run(async {
-        let limiter = limiter_with_timeout(&redis.url(), 500);
+        let limiter = limiter_with_timeout(&redis.url(), 3_000);
         limiter_on(&redis.url()).define(rolling("tokens", 600, 5)).await.unwrap();
         // It is connected, and its script loaded.
         let warm = request(&[("tokens", 1)]);

@@ -12,7 +12,7 @@ use crate::processes::{PROGRAM, ServerProcess, TestKeys, new_lease, program_on};
 /// How long a request waits for Redis: usually as long as it takes, since a busy machine is slow and few tests are about
 /// that; briefly where it is to be seen what happens then.
 const PATIENT_MS: u64 = 60_000;
-const BRIEF_MS: u64 = 500;
+const BRIEF_MS: u64 = 3_000;
 
 /// An installation of its own: what the servers of one test share.
 pub struct Deployment {

@@ -110,7 +110,7 @@ pub fn rds_05_a_redis_that_hangs_is_reported_until_it_goes_on(_: &Fixture) {
         redis.resume();
         is_back(&on, &server).await;
         std::thread::scope(|scope| {
-            let sleeping = scope.spawn(|| redis.command(&["DEBUG", "SLEEP", "3"]));
+            let sleeping = scope.spawn(|| redis.command(&["DEBUG", "SLEEP", "8"]));
             tokio::task::block_in_place(|| {
                 tokio::runtime::Handle::current().block_on(not_ready(&server, "no answer in time"));
                 assert_eq!(sleeping.join().unwrap(), "OK");
