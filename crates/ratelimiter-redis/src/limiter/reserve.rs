@@ -88,6 +88,14 @@ impl RedisLimiter {
         answers
     }
 
+    /// The bytes that a reserve sends, for a benchmark that sends them by itself. `None` if a key is not defined, as far as is known.
+    #[doc(hidden)]
+    pub fn packed_reserve(&self, request: &ReserveRequest) -> Option<Vec<u8>> {
+        let call = self.redis.call(ScriptName::Reserve);
+        let call = self.reserve_call(&self.definitions(), request, Turn::default(), call).ok()?;
+        Some(call.get_packed_command())
+    }
+
     fn reserve_call(
         &self,
         definitions: &Definitions,

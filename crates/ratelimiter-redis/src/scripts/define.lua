@@ -3,7 +3,7 @@
 -- ARGV: the generation that the change is based on, the new one, the new limits document; the number of deleted limits, and their keys; then for
 -- each limit that is defined: its new kind, whether its resets change, and the definition that governed the key so far.
 --
--- Cost: 4 operations; 4 for each deleted limit; for each other one 2, and those of `collect`; 1 to store it if it is in use or its resets change, and
+-- Cost: 4 operations; 5 for each deleted limit; for each other one 2, and those of `collect`; 1 to store it if it is in use or its resets change, and
 -- 3 if it was made from a template.
 
 if not is_current(ARGV[1], call('GET', META)) then

@@ -5,6 +5,7 @@
 --   registry             string  the definitions: a limits document
 --   limit:<key>          string  a limit in use (see `limit_from`)
 --   live:<key>           zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "<sequence>c<units>" of another
+--   cleared:<key>        string  there if leases may be open from before the limit was deleted
 --   lease:<id>           string  a lease (see `lease_from`)
 --   open                 zset    the open leases by the time of their reserve, in milliseconds; the first member is none
 --   past                 list    ended and denied leases, the oldest first: "<time>:<id>"
@@ -98,14 +99,19 @@ local function reset(limit)
     NEVER, 0, 0, '', 0, 0, ''
 end
 
+local function name_of_cleared(key)
+  return PREFIX .. 'cleared:' .. key
+end
+
 -- Forgets what is reserved of a limit. Open leases may still know the numbers of their reservations, so the record stays until its TTL ends, and the
--- next limit with this key goes on counting.
--- Cost: 2 operations.
+-- next limit with this key goes on counting; so does one that is made when that one is not in use any more (`sweep.lua`).
+-- Cost: 3 operations.
 local function clear(limit)
   if limit.exists then
     reset(limit)
     call('UNLINK', limit.live)
     call('SET', limit.name, pack_limit(limit), 'KEEPTTL')
+    call('SET', name_of_cleared(limit.key), '', 'PX', math.max(ttl_ms(limit.kept_until), 1))
   end
 end
 

@@ -3,7 +3,7 @@
 --
 -- ARGV: the generation, the template so far; then the definition of each limit.
 --
--- Cost, for each limit: 1 operation, and those of `collect`; if it changes, 1 to store it and up to 7 to count it elsewhere.
+-- Cost, for each limit: 1 operation, and those of `collect`; if it changes, 1 to store it and up to 8 to count it elsewhere.
 
 if not is_current(ARGV[1], call('GET', META)) then
   return { 'stale', NOW, meta_generation }

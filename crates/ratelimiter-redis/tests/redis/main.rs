@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         regressions::an_old_lease_does_not_free_what_another_holds,
         regressions::a_lease_of_a_replaced_limit_has_ended,
         regressions::an_old_lease_of_an_instance_does_not_free_what_another_holds,
+        regressions::a_lease_from_before_a_sweep_does_not_free_what_another_holds,
         regressions::the_list_of_instances_outlives_its_instances,
         regressions::a_lost_list_of_instances_takes_no_room_for_ever,
         regressions::a_user_without_channels_defines_all_or_nothing,

@@ -63,6 +63,27 @@ pub fn an_old_lease_of_an_instance_does_not_free_what_another_holds(servers: &Fi
     });
 }
 
+/// TPL-06: as above, and in between the instance was not in use, and swept.
+pub fn a_lease_from_before_a_sweep_does_not_free_what_another_holds(servers: &Fixture) {
+    run(async {
+        let context = TestContext::new(servers.shared(), Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("t:*", 60, 5)).await.unwrap();
+        let old = request(&[("t:a", 5)]);
+        assert!(is_allowed(&limiter, &old).await);
+        limiter.delete(&key("t:*")).await.unwrap();
+        limiter.define(rolling("t:*", 60, 5)).await.unwrap();
+        let brief = request(&[("t:a", 5)]);
+        assert!(is_allowed(&limiter, &brief).await);
+        limiter.complete(&complete(&brief, &[("t:a", 0)])).await.unwrap();
+        context.tick().await;
+        let new = request(&[("t:a", 5)]);
+        assert!(is_allowed(&limiter, &new).await);
+        limiter.complete(&complete(&old, &[("t:a", 0)])).await.unwrap();
+        assert!(!is_allowed(&limiter, &request(&[("t:a", 5)])).await, "over-admission");
+    });
+}
+
 /// TPL-06, RDS-03: the TTL of the list of instances grows with new instances only, not with those in use.
 pub fn the_list_of_instances_outlives_its_instances(servers: &Fixture) {
     run(async {
