@@ -1,27 +1,26 @@
 //! ratelimiterd with the memory backend, compared with a bare axum server and Redis.
 
 pub(crate) mod bare;
-mod redis;
 
 use std::path::Path;
 use std::time::Duration;
 
 use ratelimiter::{Limit, LimitStatus, RegisteredLimit};
 use tempfile::TempDir;
+use testkit::redis::{Persistence, TestRedis, find_binary};
 
-use self::redis::Redis;
 use crate::chart::Panel;
 use crate::child::{Role, Server};
-use crate::load::reply::ExpectedReply;
 use crate::load::{Measurement, Target, closed};
 use crate::progress::Progress;
+use crate::redis::bare_script;
 use crate::report::{Section, SkipReason};
 use crate::rounds::{Comparison, Rounds};
 use crate::scale::Scale;
 use crate::summary::{count, number};
 use crate::table::Table;
 use crate::threshold::Threshold;
-use crate::workload::{LIMITS_PER_CALL, batches, limits_lasting, usual_limits};
+use crate::workload::{LIMITS_PER_CALL, limits_lasting, usual_limits};
 
 const OURS: &str = "ratelimiterd";
 const LAPSING: &str = "ratelimiterd, every lease lapses";
@@ -72,7 +71,7 @@ struct Servers {
     ours: Server,
     lapsing: Server,
     bare: Server,
-    redis: Option<Redis>,
+    redis: Option<TestRedis>,
 }
 
 impl Endpoint {
@@ -97,15 +96,6 @@ impl Endpoint {
             Self::Single => Target::single(server.addr, model_count),
             Self::Batch => Target::batch(server.addr, model_count, BATCH, BATCH),
         }
-    }
-
-    /// The same calls for Redis.
-    fn redis_target(self, redis: &Redis, model_count: usize) -> Target {
-        let reserves_per_request = self.reserves_per_request();
-        let batches = batches(model_count, reserves_per_request, reserves_per_request);
-        let templates = batches.map(|models| redis.check(models)).collect();
-        let reply = ExpectedReply::Redis { count: reserves_per_request };
-        Target { addr: redis.server.addr, templates, reply, reserves_per_request }
     }
 }
 
@@ -132,7 +122,7 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, SkipReas
         ours: ratelimiterd(&folder, "limits.json", models.clone().flat_map(usual_limits())),
         lapsing: ratelimiterd(&folder, "lapsing.json", models.flat_map(lapsing)),
         bare: Server::start(Role::Bare.command(), folder.path()),
-        redis: Redis::start(folder.path()),
+        redis: find_binary().map(|_| TestRedis::start(Persistence::None)),
     };
     let rounds = measure(sizes, &servers, progress);
     let mut section = Section::default();
@@ -199,9 +189,10 @@ fn measure(sizes: Sizes, servers: &Servers, progress: &Progress) -> Rounds<Measu
                 closed::measure(bare, &target, connections, duration).0
             });
             if let Some(redis) = redis {
-                let target = endpoint.redis_target(redis, models);
+                let reserves = endpoint.reserves_per_request();
+                let target = bare_script::target(redis, models, reserves);
                 comparison.add(name(REDIS, endpoint, connections), move || {
-                    closed::measure(&redis.server, &target, connections, duration).0
+                    closed::measure(redis.process(), &target, connections, duration).0
                 });
             }
         }

@@ -16,6 +16,7 @@ mod memory;
 mod probe;
 mod probe_process;
 mod progress;
+mod redis;
 mod report;
 mod rounds;
 mod scale;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiterd::load::Latencies;
+use testkit::Process;
 
 use self::reply::{ALLOWED, BATCH_ALLOWED, ExpectedReply};
 use self::request::Template;
-use crate::child::Server;
 use crate::rounds::float;
 use crate::workload::{batches, models};
 
@@ -85,7 +85,7 @@ impl Measurement {
 }
 
 /// Does some work; also returns the processor time that the server used meanwhile, in seconds.
-fn with_cpu_seconds<T>(server: &Server, work: impl FnOnce() -> T) -> (T, f64) {
+fn with_cpu_seconds<T>(server: &Process, work: impl FnOnce() -> T) -> (T, f64) {
     let before = server.cpu_seconds();
     let done = work();
     (done, server.cpu_seconds() - before)

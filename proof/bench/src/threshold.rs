@@ -31,8 +31,16 @@ impl Threshold {
         thresholds: [Self; N],
         measured: [Summary; N],
     ) -> Vec<Self> {
+        Self::measured_where(thresholds, measured.map(Some))
+    }
+
+    /// `None` is what a missing peer leaves out.
+    pub(crate) fn measured_where<const N: usize>(
+        thresholds: [Self; N],
+        measured: [Option<Summary>; N],
+    ) -> Vec<Self> {
         let pairs = thresholds.into_iter().zip(measured);
-        pairs.map(|(threshold, summary)| Self { measured: Some(summary), ..threshold }).collect()
+        pairs.map(|(threshold, measured)| Self { measured, ..threshold }).collect()
     }
 
     /// The median decides.

@@ -10,6 +10,7 @@ mod server;
 use std::sync::OnceLock;
 
 pub use binary::{BINARY_VARIABLE, find_binary};
+pub use resp::packed;
 pub use server::{Persistence, TestRedis};
 
 /// State shared by the tests of a suite.

@@ -6,20 +6,20 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter::{Decision, LeaseId};
 use ratelimiterd::load::{Caller, ClosedLoop, Recorder};
+use testkit::Process;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::reply::{BATCH_COMPLETED, read_one};
 use super::request::complete_batch;
 use super::{Measurement, Target, one_thread, with_cpu_seconds};
-use crate::child::Server;
 
 /// Larger than any reply.
 const REPLY_BYTES_MAX: usize = 64 * 1_024;
 
 /// Measures a server; also returns the leases made.
 pub(crate) fn measure(
-    server: &Server,
+    server: &Process,
     target: &Target,
     connections: usize,
     duration: Duration,

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiterd::load::Latencies;
+use testkit::Process;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::reply::read_one;
 use super::request::Template;
 use super::{Measurement, Target, one_thread, with_cpu_seconds};
-use crate::child::Server;
 
 /// The times at which requests are due, at a constant rate.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ struct Connection {
 
 /// Sends requests at a constant rate over the given number of connections.
 pub(crate) fn measure(
-    server: &Server,
+    server: &Process,
     target: &Target,
     connections: usize,
     requests_per_second: f64,

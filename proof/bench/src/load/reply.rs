@@ -10,7 +10,9 @@ pub(crate) enum ExpectedReply {
     /// HTTP/1.1 with status 200 and a body that begins with these bytes.
     Http { body: &'static [u8] },
     /// This many integer replies of Redis, each of them 1.
-    Redis { count: usize },
+    RedisOne { count: usize },
+    /// This many answers of the script of a reserve, each of them "allowed".
+    RedisAllowed { count: usize },
 }
 
 /// A single reserve that was allowed.
@@ -35,7 +37,10 @@ impl ExpectedReply {
     fn check(self, bytes: &[u8]) -> ReplyState {
         match self {
             Self::Http { body } => check_http(bytes, body),
-            Self::Redis { count } => check_redis(bytes, count),
+            Self::RedisOne { count } => check_redis(bytes, count, b":1\r\n", 0),
+            Self::RedisAllowed { count } => {
+                check_redis(bytes, count, b"*4\r\n$7\r\nallowed\r\n", 3)
+            }
         }
     }
 }
@@ -82,14 +87,22 @@ fn content_length(head: &[u8]) -> Option<usize> {
     std::str::from_utf8(&line[name.len()..]).ok()?.trim().parse().ok()
 }
 
-fn check_redis(bytes: &[u8], count: usize) -> ReplyState {
-    const ONE: &[u8] = b":1\r\n";
-    let whole = ONE.len() * count;
-    let received = &bytes[..bytes.len().min(whole)];
-    if !received.chunks(ONE.len()).all(|reply| ONE.starts_with(reply)) {
-        return ReplyState::Unexpected;
+/// `count` replies, each with this `start`, which so many more lines follow.
+fn check_redis(bytes: &[u8], count: usize, start: &[u8], lines: usize) -> ReplyState {
+    let mut at = 0;
+    for _ in 0..count {
+        let rest = &bytes[at..];
+        if !rest.starts_with(start) {
+            let is_partial = start.starts_with(rest);
+            return if is_partial { ReplyState::Partial } else { ReplyState::Unexpected };
+        }
+        at += start.len();
+        for _ in 0..lines {
+            let Some(line) = find(&bytes[at..], b"\r\n") else { return ReplyState::Partial };
+            at += line + 2;
+        }
     }
-    if bytes.len() < whole { ReplyState::Partial } else { ReplyState::Complete(whole) }
+    ReplyState::Complete(at)
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -120,7 +133,9 @@ mod tests {
             ALLOWED,
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: 17\r\ndate: x\r\n\r\n{\"allowed\":true }",
         );
-        check(ExpectedReply::Redis { count: 3 }, b":1\r\n:1\r\n:1\r\n");
+        check(ExpectedReply::RedisOne { count: 3 }, b":1\r\n:1\r\n:1\r\n");
+        let allowed = b"*4\r\n$7\r\nallowed\r\n:1731\r\n:1731\r\n:1\r\n";
+        check(ExpectedReply::RedisAllowed { count: 2 }, &[&allowed[..], allowed].concat());
     }
 
     #[test]
@@ -136,9 +151,12 @@ mod tests {
         );
         assert_eq!(of(b"HTTP/1.1 200 OK\r\n\r\n"), ReplyState::Unexpected);
         assert_eq!(
-            ExpectedReply::Redis { count: 2 }.check(b":1\r\n:0\r\n"),
+            ExpectedReply::RedisOne { count: 2 }.check(b":1\r\n:0\r\n"),
             ReplyState::Unexpected
         );
-        assert_eq!(ExpectedReply::Redis { count: 2 }.check(b"-NOSCRIPT"), ReplyState::Unexpected);
+        assert_eq!(
+            ExpectedReply::RedisOne { count: 2 }.check(b"-NOSCRIPT"),
+            ReplyState::Unexpected
+        );
     }
 }

@@ -36,6 +36,12 @@ impl Template {
         Self::new(&post("/v1/reserve/batch", &body))
     }
 
+    /// A request with these lease IDs, each of which will be replaced.
+    pub(crate) fn with_leases(text: &str, leases: &[LeaseId]) -> Self {
+        let replace = |text: String, lease: &LeaseId| text.replace(&lease.to_string(), PLACEHOLDER);
+        Self::new(&leases.iter().fold(text.to_owned(), replace))
+    }
+
     /// A request without lease IDs.
     pub(crate) const fn of_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes, leases: Vec::new() }

@@ -9,12 +9,17 @@ use crate::PATIENCE;
 pub(super) fn ask(addr: SocketAddr, words: &[&str]) -> io::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut request = format!("*{}\r\n", words.len());
-    for word in words {
-        request += &format!("${}\r\n{word}\r\n", word.len());
-    }
-    stream.write_all(request.as_bytes())?;
+    stream.write_all(&packed(words))?;
     read_reply(&mut BufReader::new(stream))
+}
+
+/// A command in Redis' own form.
+pub fn packed<T: AsRef<str>>(words: &[T]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words.iter().map(AsRef::as_ref) {
+        bytes += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    bytes.into_bytes()
 }
 
 /// An error keeps its `-`, the elements of an array are lines, and what is missing is `(nil)`.
