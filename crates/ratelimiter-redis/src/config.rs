@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use crate::tls::TlsSettings;
 
 /// The most connections of one limiter. Requests share them, so few are enough.
 pub const CONNECTIONS_MAX: u32 = 64;
@@ -14,8 +16,10 @@ pub const PREFIX_BYTES_MAX: usize = 64;
 /// Settings of a Redis server that were not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// `redis://[user:password@]host[:port][/database]`.
+    /// `redis://[user:password@]host[:port][/database]`; `rediss://` encrypts.
     pub url: String,
+    /// For `rediss://`.
+    pub tls: TlsSettings,
     /// Begins the name of every key. Two installations with different prefixes share one Redis.
     pub prefix: String,
     /// The number of connections.
@@ -41,8 +45,11 @@ pub struct RedisConfig {
 #[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum ConfigError {
     /// The URL cannot be understood.
-    #[error("redis.url is redis://[user:password@]host[:port][/database]: {reason}")]
+    #[error("redis.url is redis://[user:password@]host[:port][/database], or rediss://…: {reason}")]
     Url { reason: String },
+    /// A certificate or key cannot be used, or is not needed.
+    #[error("redis.tls.{setting} {reason}")]
+    Tls { setting: &'static str, reason: &'static str },
     /// Not 1 to 64 bytes of printable ASCII without braces.
     #[error(
         "redis.prefix has 1 to {PREFIX_BYTES_MAX} letters, digits and signs, without spaces and braces, not {prefix:?}"
@@ -61,6 +68,7 @@ impl RedisSettings {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            tls: TlsSettings::default(),
             prefix: "ratelimiter".to_owned(),
             connections: 2,
             request_timeout_ms: 1_000,
@@ -74,9 +82,10 @@ impl RedisConfig {
     /// # Errors
     /// The first setting that is invalid.
     pub fn new(settings: &RedisSettings) -> Result<Self, ConfigError> {
-        let RedisSettings { url, prefix, connections, request_timeout_ms } = settings;
+        let RedisSettings { url, tls, prefix, connections, request_timeout_ms } = settings;
         let info = info_of(url)?;
         let place = place_of(&info);
+        let client = client_of(info, tls)?;
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
         if !(1..=PREFIX_BYTES_MAX).contains(&prefix.len()) || !prefix.bytes().all(is_plain) {
             return Err(ConfigError::Prefix { prefix: prefix.clone() });
@@ -88,12 +97,16 @@ impl RedisConfig {
             return Err(ConfigError::RequestTimeout { ms: *request_timeout_ms });
         }
         Ok(Self {
-            client: Client::open(info).map_err(|error| url_error(&error))?,
+            client,
             prefix: format!("{{{prefix}}}:"),
             connections: *connections,
             request_timeout: Duration::from_millis(*request_timeout_ms),
             place,
         })
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        is_encrypted(self.client.get_connection_info())
     }
 
     /// Where Redis is, without the password.
@@ -103,9 +116,14 @@ impl RedisConfig {
 }
 
 fn info_of(url: &str) -> Result<ConnectionInfo, ConfigError> {
-    if !url.starts_with("redis://") {
-        let reason = "it begins with redis://".to_owned();
-        return Err(ConfigError::Url { reason });
+    if !url.starts_with("redis://") && !url.starts_with("rediss://") {
+        return Err(invalid_url("it begins with redis:// or rediss://"));
+    }
+    if url.contains('#') {
+        // The client would take `#insecure` for a wish.
+        return Err(invalid_url(
+            "it has a #; certificates are always checked, and in a password it is %23",
+        ));
     }
     let info = url.into_connection_info().map_err(|error| url_error(&error))?;
     // Answers look the same in every version of Redis.
@@ -113,12 +131,34 @@ fn info_of(url: &str) -> Result<ConnectionInfo, ConfigError> {
     Ok(info.set_redis_settings(settings))
 }
 
+fn client_of(info: ConnectionInfo, tls: &TlsSettings) -> Result<Client, ConfigError> {
+    let is_encrypted = is_encrypted(&info);
+    if !is_encrypted && !tls.is_empty() {
+        let setting = if tls.ca.is_some() { "ca" } else { "cert" };
+        return Err(ConfigError::Tls { setting, reason: "needs a URL that begins with rediss://" });
+    }
+    let client = match is_encrypted {
+        true => Client::build_with_tls(info, tls.certificates()?),
+        false => Client::open(info),
+    };
+    client.map_err(|error| url_error(&error))
+}
+
+fn is_encrypted(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+fn invalid_url(reason: &str) -> ConfigError {
+    ConfigError::Url { reason: reason.to_owned() }
+}
+
 fn url_error(error: &redis::RedisError) -> ConfigError {
     ConfigError::Url { reason: error.detail().map_or_else(|| error.to_string(), str::to_owned) }
 }
 
 fn place_of(info: &ConnectionInfo) -> String {
-    format!("redis://{}/{}", info.addr(), info.redis_settings().db())
+    let scheme = if is_encrypted(info) { "rediss" } else { "redis" };
+    format!("{scheme}://{}/{}", info.addr(), info.redis_settings().db())
 }
 
 #[cfg(test)]
@@ -161,9 +201,44 @@ mod tests {
         let config = check(|settings| settings.url = "redis://me:secret@host:7000/3".to_owned());
         let config = config.unwrap();
         assert_eq!(config.place(), "redis://host:7000/3");
-        for url in ["", "host:6379", "http://host", "redis://host/x"] {
+        for url in ["", "host:6379", "http://host", "redis://host/x", "rediss://host/0#insecure"] {
             let error = check(|settings| settings.url = url.to_owned()).unwrap_err();
             assert!(error.starts_with("redis.url is redis://"), "{error}");
+        }
+    }
+
+    /// RDS-08
+    #[test]
+    fn rds_08_a_url_says_whether_to_encrypt() {
+        let config = check(|settings| settings.url = "rediss://me:secret@host/3".to_owned());
+        let config = config.unwrap();
+        assert!(config.is_encrypted());
+        assert_eq!(config.place(), "rediss://host:6379/3");
+        assert!(!format!("{config:?}").contains("secret"));
+        assert!(!check(|_| {}).unwrap().is_encrypted());
+    }
+
+    /// RDS-08
+    #[test]
+    fn rds_08_certificates_that_cannot_be_used_are_refused_by_name() {
+        let pem = || Some(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n".to_vec());
+        let tls = |url: &str, ca, cert, key| {
+            let change = |settings: &mut RedisSettings| {
+                settings.url = url.to_owned();
+                settings.tls = TlsSettings { ca, cert, key };
+            };
+            check(change).unwrap_err()
+        };
+        for (error, told) in [
+            (tls("redis://host", pem(), None, None), "redis.tls.ca needs a URL that begins with"),
+            (tls("redis://host", None, pem(), pem()), "redis.tls.cert needs a URL that begins"),
+            (tls("rediss://host", Some(vec![]), None, None), "redis.tls.ca has no certificate"),
+            (tls("rediss://host", pem(), None, None), "redis.tls.ca has a block that is not"),
+            (tls("rediss://host", None, pem(), None), "redis.tls.cert needs its key"),
+            (tls("rediss://host", None, None, pem()), "redis.tls.key needs its certificate"),
+            (tls("rediss://host", None, pem(), pem()), "redis.tls.key has no private key"),
+        ] {
+            assert!(error.starts_with(told), "{error}");
         }
     }
 }

@@ -15,13 +15,17 @@ mod connections;
 mod definitions;
 mod limiter;
 mod options;
+mod problem;
 mod reply;
 mod script;
+mod tls;
 
 pub use config::{
     CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, RedisConfig,
     RedisSettings,
 };
-pub use connections::{Observations, RedisProblem};
+pub use connections::Observations;
 pub use limiter::{CAPACITY_MAX, LOOK_EVERY, RedisLimiter};
 pub use options::{RedisOptions, TimeSource};
+pub use problem::RedisProblem;
+pub use tls::TlsSettings;

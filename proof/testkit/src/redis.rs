@@ -4,12 +4,14 @@
 //! many really ran: without a server binary they count as ignored, with a message, and never as passed.
 
 mod binary;
+mod certificates;
 mod resp;
 mod server;
 
 use std::sync::OnceLock;
 
 pub use binary::{BINARY_VARIABLE, find_binary};
+pub use certificates::Certificates;
 pub use server::{Persistence, TestRedis};
 
 /// State shared by the tests of a suite.
