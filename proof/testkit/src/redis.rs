@@ -5,6 +5,7 @@
 
 mod binary;
 mod certificates;
+mod replication;
 mod resp;
 mod server;
 
