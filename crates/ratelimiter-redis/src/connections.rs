@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use ratelimiter::Unanswered;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd,
-};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
@@ -321,13 +319,7 @@ impl Slot {
         };
         // It may be cancelled when the time of its request is over.
         attempts.failed = failed(connect_timed_out(config));
-        let timeout = Some(config.request_timeout);
-        // The response timeout is ours: it includes the time to connect.
-        let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(timeout)
-            .set_response_timeout(timeout);
-        let connected = config.client.get_multiplexed_async_connection_with_config(&settings).await;
-        match connected {
+        match config.address.connect(&config.connection_settings()).await {
             Ok(connection) => {
                 attempts.failed = None;
                 connects.fetch_add(1, Ordering::Relaxed);
@@ -378,7 +370,7 @@ fn is_wrong_server(error: &RedisError) -> bool {
 /// A server that expects TLS takes the first command for an error, and hangs up.
 fn explained(error: RedisError, config: &RedisConfig) -> RedisError {
     let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
-    match hung_up && !config.is_encrypted() {
+    match hung_up && !config.address.is_encrypted() {
         true => (ErrorKind::Io, HUNG_UP, error.to_string()).into(),
         false if error.is_timeout() => connect_timed_out(config),
         false => error,
@@ -387,7 +379,7 @@ fn explained(error: RedisError, config: &RedisConfig) -> RedisError {
 
 /// A server without TLS waits for the end of what it takes for a command.
 fn connect_timed_out(config: &RedisConfig) -> RedisError {
-    let told = if config.is_encrypted() { NO_HANDSHAKE } else { "while connecting" };
+    let told = if config.address.is_encrypted() { NO_HANDSHAKE } else { "while connecting" };
     io::Error::new(io::ErrorKind::TimedOut, told).into()
 }
 

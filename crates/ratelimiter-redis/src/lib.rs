@@ -10,6 +10,7 @@
     reason = "of the client's values and errors, which have many kinds, a few matter"
 )]
 
+mod address;
 mod config;
 mod connections;
 mod definitions;
@@ -18,6 +19,7 @@ mod options;
 mod problem;
 mod reply;
 mod script;
+mod sentinels;
 mod tls;
 
 pub use config::{

@@ -15,7 +15,7 @@ use crate::config::RedisConfig;
 pub struct RedisProblem {
     /// Where it is, without the password.
     pub place: String,
-    /// The name of the reason, for metrics: `away`, `timeout`, `tls`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
+    /// The name of the reason, for metrics: `away`, `timeout`, `tls`, `sentinel`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
     pub kind: &'static str,
     /// What is wrong, and what to do.
     pub reason: String,
@@ -54,6 +54,7 @@ fn kind_and_advice(error: &RedisError, text: &str) -> (&'static str, &'static st
             "permission",
             "the user may not do this; docs/operations/redis.md lists the rights it needs",
         ),
+        ErrorKind::MasterNameNotFoundBySentinel => ("sentinel", "no sentinel names a primary"),
         ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
         _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),
         _ if code == "NOREPLICAS" => ("replicas", "too few replicas (min-replicas-to-write)"),
@@ -79,7 +80,9 @@ const fn tls_advice(error: &rustls::Error) -> &'static str {
         }
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "its certificate is for another name than the one in redis.url",
+        ) => {
+            "its certificate is for another name than the one in redis.url, or that its sentinels tell"
+        }
         rustls::Error::InvalidCertificate(_) => "its certificate is not valid",
         rustls::Error::InvalidMessage(_) => {
             "it does not speak TLS there; use its tls-port, or redis:// without encryption"

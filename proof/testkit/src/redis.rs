@@ -7,12 +7,14 @@ mod binary;
 mod certificates;
 mod replication;
 mod resp;
+mod sentinel;
 mod server;
 
 use std::sync::OnceLock;
 
 pub use binary::{BINARY_VARIABLE, find_binary};
 pub use certificates::Certificates;
+pub use sentinel::{SERVICE, TestSentinel};
 pub use server::{Persistence, TestRedis};
 
 /// State shared by the tests of a suite.

@@ -15,6 +15,7 @@ mod problems;
 #[path = "../processes/servers.rs"]
 mod processes;
 mod secrets;
+mod sentinels;
 mod servers;
 
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         encrypted::rds_08_a_server_talks_to_redis_through_tls,
         encrypted::rds_08_why_a_connection_is_not_encrypted_is_told,
         encrypted::rds_08_a_ca_that_cannot_be_used_is_refused_by_name,
+        sentinels::rds_08_a_server_follows_a_failover,
         secrets::rds_08_a_password_is_in_no_log_at_any_level,
     )
     .threads(THREADS);

@@ -172,7 +172,7 @@ fn rds_04_a_wrong_setting_of_redis_is_refused_by_name() {
             config.yaml: redis.connections: must be 1 to 64, not 65
             config.yaml: redis.prefix: has 1 to 64 letters, digits and signs, without spaces and braces, not "a b"
             config.yaml: redis.request_timeout_ms: must be 1 to 60000, not 0
-            config.yaml: redis.url: is redis://[user:password@]host[:port][/database], or rediss://…: it begins with redis:// or rediss://"#]],
+            config.yaml: redis.url: is redis://[user:password@]host[:port][/database], rediss://… or redis+sentinel://…: it begins with redis://, rediss:// or redis+sentinel://"#]],
     );
     for url in [
         "cache:6379",
