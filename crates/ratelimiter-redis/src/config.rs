@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::AsyncConnectionConfig;
+
+use crate::address::Address;
+use crate::tls::TlsSettings;
 
 /// The most connections of one limiter. Requests share them, so few are enough.
 pub const CONNECTIONS_MAX: u32 = 64;
@@ -14,8 +17,11 @@ pub const PREFIX_BYTES_MAX: usize = 64;
 /// Settings of a Redis server that were not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// `redis://[user:password@]host[:port][/database]`.
+    /// `redis://[user:password@]host[:port][/database]`, or the addresses of sentinels:
+    /// `redis+sentinel://[user:password@]host[:port][,host[:port]…]/service[/database]`. `rediss` in place of `redis` encrypts.
     pub url: String,
+    /// For an encrypted URL.
+    pub tls: TlsSettings,
     /// Begins the name of every key. Two installations with different prefixes share one Redis.
     pub prefix: String,
     /// The number of connections.
@@ -27,7 +33,7 @@ pub struct RedisSettings {
 /// Checked settings of a Redis server.
 #[derive(Debug, Clone)]
 pub struct RedisConfig {
-    pub(crate) client: Client,
+    pub(crate) address: Address,
     /// With the hash tag, so that all keys are in one slot of a cluster, and a colon.
     pub(crate) prefix: String,
     pub(crate) connections: u32,
@@ -41,8 +47,13 @@ pub struct RedisConfig {
 #[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum ConfigError {
     /// The URL cannot be understood.
-    #[error("redis.url is redis://[user:password@]host[:port][/database]: {reason}")]
+    #[error(
+        "redis.url is redis://[user:password@]host[:port][/database], rediss://… or redis+sentinel://…: {reason}"
+    )]
     Url { reason: String },
+    /// A certificate or key cannot be used, or is not needed.
+    #[error("redis.tls.{setting} {reason}")]
+    Tls { setting: &'static str, reason: &'static str },
     /// Not 1 to 64 bytes of printable ASCII without braces.
     #[error(
         "redis.prefix has 1 to {PREFIX_BYTES_MAX} letters, digits and signs, without spaces and braces, not {prefix:?}"
@@ -61,6 +72,7 @@ impl RedisSettings {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            tls: TlsSettings::default(),
             prefix: "ratelimiter".to_owned(),
             connections: 2,
             request_timeout_ms: 1_000,
@@ -74,9 +86,8 @@ impl RedisConfig {
     /// # Errors
     /// The first setting that is invalid.
     pub fn new(settings: &RedisSettings) -> Result<Self, ConfigError> {
-        let RedisSettings { url, prefix, connections, request_timeout_ms } = settings;
-        let info = info_of(url)?;
-        let place = place_of(&info);
+        let RedisSettings { url, tls, prefix, connections, request_timeout_ms } = settings;
+        let address = Address::new(url, tls)?;
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
         if !(1..=PREFIX_BYTES_MAX).contains(&prefix.len()) || !prefix.bytes().all(is_plain) {
             return Err(ConfigError::Prefix { prefix: prefix.clone() });
@@ -88,37 +99,24 @@ impl RedisConfig {
             return Err(ConfigError::RequestTimeout { ms: *request_timeout_ms });
         }
         Ok(Self {
-            client: Client::open(info).map_err(|error| url_error(&error))?,
+            place: address.place(),
+            address,
             prefix: format!("{{{prefix}}}:"),
             connections: *connections,
             request_timeout: Duration::from_millis(*request_timeout_ms),
-            place,
         })
+    }
+
+    /// The response timeout is ours: it includes the time to connect.
+    pub(crate) fn connection_settings(&self) -> AsyncConnectionConfig {
+        let timeout = Some(self.request_timeout);
+        AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout)
     }
 
     /// Where Redis is, without the password.
     pub fn place(&self) -> &str {
         &self.place
     }
-}
-
-fn info_of(url: &str) -> Result<ConnectionInfo, ConfigError> {
-    if !url.starts_with("redis://") {
-        let reason = "it begins with redis://".to_owned();
-        return Err(ConfigError::Url { reason });
-    }
-    let info = url.into_connection_info().map_err(|error| url_error(&error))?;
-    // Answers look the same in every version of Redis.
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
-    Ok(info.set_redis_settings(settings))
-}
-
-fn url_error(error: &redis::RedisError) -> ConfigError {
-    ConfigError::Url { reason: error.detail().map_or_else(|| error.to_string(), str::to_owned) }
-}
-
-fn place_of(info: &ConnectionInfo) -> String {
-    format!("redis://{}/{}", info.addr(), info.redis_settings().db())
 }
 
 #[cfg(test)]
@@ -161,9 +159,77 @@ mod tests {
         let config = check(|settings| settings.url = "redis://me:secret@host:7000/3".to_owned());
         let config = config.unwrap();
         assert_eq!(config.place(), "redis://host:7000/3");
-        for url in ["", "host:6379", "http://host", "redis://host/x"] {
+        for url in ["", "host:6379", "http://host", "redis://host/x", "rediss://host/0#insecure"] {
             let error = check(|settings| settings.url = url.to_owned()).unwrap_err();
             assert!(error.starts_with("redis.url is redis://"), "{error}");
+        }
+    }
+
+    /// RDS-08
+    #[test]
+    fn rds_08_a_url_says_whether_to_encrypt() {
+        let config = check(|settings| settings.url = "rediss://me:secret@host/3".to_owned());
+        let config = config.unwrap();
+        assert!(config.address.is_encrypted());
+        assert_eq!(config.place(), "rediss://host:6379/3");
+        assert!(!format!("{config:?}").contains("secret"));
+        assert!(!check(|_| {}).unwrap().address.is_encrypted());
+    }
+
+    /// RDS-08
+    #[test]
+    fn rds_08_a_url_names_sentinels_and_their_service() {
+        let with_url = |url: &str| check(|settings| settings.url = url.to_owned());
+        for (url, place) in [
+            ("redis+sentinel://one/mymaster", "redis+sentinel://one:26379/mymaster/0"),
+            (
+                "redis+sentinel://me:secret@one:1,[::1],10.0.0.3/mymaster/2?sentinel_password=secret",
+                "redis+sentinel://one:1,::1:26379,10.0.0.3:26379/mymaster/2",
+            ),
+            ("rediss+sentinel://:secret@one/my", "rediss+sentinel://one:26379/my/0"),
+        ] {
+            let config = with_url(url).unwrap();
+            assert_eq!(config.place(), place);
+            assert_eq!(config.address.is_encrypted(), url.starts_with("rediss"));
+            assert!(!format!("{config:?}").contains("secret"), "{config:?}");
+        }
+        let many = format!("redis+sentinel://{}/mymaster", ["one"; 17].join(","));
+        for (url, told) in [
+            ("redis+sentinel://one", "the name of the service is missing"),
+            ("redis+sentinel://one/", "the name of the service is missing"),
+            ("redis+sentinel:///mymaster", "did not parse"),
+            ("redis+sentinel://one,/mymaster", "did not parse"),
+            ("redis+sentinel://one/mymaster/x", "Invalid database number"),
+            ("redis+sentinel://one/my?password=secret", "its parameters are sentinel_username"),
+            (many.as_str(), "more than 16 sentinels"),
+        ] {
+            let error = with_url(url).unwrap_err();
+            assert!(error.contains(told) && !error.contains("secret"), "{url}: {error}");
+        }
+        assert!(with_url(&many.replace("one,", "")).is_ok());
+    }
+
+    /// RDS-08
+    #[test]
+    fn rds_08_certificates_that_cannot_be_used_are_refused_by_name() {
+        let pem = || Some(b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n".to_vec());
+        let tls = |url: &str, ca, cert, key| {
+            let change = |settings: &mut RedisSettings| {
+                settings.url = url.to_owned();
+                settings.tls = TlsSettings { ca, cert, key };
+            };
+            check(change).unwrap_err()
+        };
+        for (error, told) in [
+            (tls("redis://host", pem(), None, None), "redis.tls.ca needs a URL that begins with"),
+            (tls("redis://host", None, pem(), pem()), "redis.tls.cert needs a URL that begins"),
+            (tls("rediss://host", Some(vec![]), None, None), "redis.tls.ca has no certificate"),
+            (tls("rediss://host", pem(), None, None), "redis.tls.ca has a block that is not"),
+            (tls("rediss://host", None, pem(), None), "redis.tls.cert needs its key"),
+            (tls("rediss://host", None, None, pem()), "redis.tls.key needs its certificate"),
+            (tls("rediss://host", None, pem(), pem()), "redis.tls.key has no private key"),
+        ] {
+            assert!(error.starts_with(told), "{error}");
         }
     }
 }

@@ -3,19 +3,19 @@
 //! Requests that arrive together are pipelined on a connection without waiting for a timer. A connection that fails is dropped, and the next
 //! request opens another one, with growing pauses while that fails (`RDS-05`).
 
+use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use ratelimiter::Unanswered;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd,
-};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::options::TimeSource;
+use crate::problem::RedisProblem;
 use crate::reply::{RETRY_AFTER, Reply};
 use crate::script::{ScriptName, Scripts};
 
@@ -24,6 +24,11 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
 /// The most commands of one pipeline: a longer batch is sent in several, so that other requests come between.
 const PIPELINE_MAX: usize = 128;
+
+const HUNG_UP: &str =
+    "it closes new connections; if it expects TLS there, redis.url begins with rediss://";
+const NO_HANDSHAKE: &str =
+    "while connecting; if it does not speak TLS there, use its tls-port, or redis://";
 
 /// The connections of a limiter.
 #[derive(Debug)]
@@ -37,18 +42,6 @@ pub(crate) struct Connections {
     /// Why the last request had no answer, and which script it was; `None` after one that had.
     problem: RwLock<Option<(RedisProblem, Option<ScriptName>)>>,
     counters: Counters,
-}
-
-/// Why Redis does not answer (`RDS-06`).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("Redis at {place}: {reason}")]
-pub struct RedisProblem {
-    /// Where it is, without the password.
-    pub place: String,
-    /// The name of the reason, for metrics: `away`, `timeout`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
-    pub kind: &'static str,
-    /// What is wrong, and what to do.
-    pub reason: String,
 }
 
 /// What the connections have counted.
@@ -234,7 +227,7 @@ impl Connections {
         let answer_by = Instant::now() + self.config.request_timeout;
         let connect = slot.connect(&self.config, &self.connects);
         let connected = tokio::time::timeout_at(answer_by, connect).await;
-        let mut open = connected.unwrap_or_else(|_| Err(timed_out()))?;
+        let mut open = connected.unwrap_or_else(|_| Err(connect_timed_out(&self.config)))?;
         let sent = tokio::time::timeout_at(answer_by, send(&mut open.connection)).await;
         let sent = sent.unwrap_or_else(|_| Err(timed_out()));
         if let Err(error) = &sent
@@ -325,14 +318,8 @@ impl Slot {
             Some(FailedAttempt { pause, pauses_until, error, connects: connects_before })
         };
         // It may be cancelled when the time of its request is over.
-        attempts.failed = failed(timed_out());
-        let timeout = Some(config.request_timeout);
-        // The response timeout is ours: it includes the time to connect.
-        let settings = AsyncConnectionConfig::new()
-            .set_connection_timeout(timeout)
-            .set_response_timeout(timeout);
-        let connected = config.client.get_multiplexed_async_connection_with_config(&settings).await;
-        match connected {
+        attempts.failed = failed(connect_timed_out(config));
+        match config.address.connect(&config.connection_settings()).await {
             Ok(connection) => {
                 attempts.failed = None;
                 connects.fetch_add(1, Ordering::Relaxed);
@@ -341,6 +328,7 @@ impl Slot {
                 Ok(open)
             }
             Err(error) => {
+                let error = explained(error, config);
                 attempts.failed = failed(error.clone());
                 Err(error)
             }
@@ -357,44 +345,6 @@ impl Slot {
         open.take_if(|open| open.number == number);
     }
 }
-
-impl RedisProblem {
-    /// Reads are answered all the same.
-    fn is_of_writes(&self) -> bool {
-        matches!(self.kind, "read_only" | "replicas" | "memory" | "disk" | "permission")
-    }
-
-    fn of(error: &RedisError, config: &RedisConfig) -> Self {
-        let text = error.to_string();
-        let code = error.code().unwrap_or_default();
-        let (kind, advice) = match error.kind() {
-            _ if error.is_timeout() => ("timeout", "no answer in time (redis.request_timeout_ms)"),
-            ErrorKind::Server(ServerErrorKind::BusyLoading) => ("loading", "it loads its data"),
-            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
-                ("read_only", "it is a read-only replica; redis.url names the primary")
-            }
-            _ if code == "NOPERM" || NOT_PERMITTED.iter().any(|part| text.contains(part)) => (
-                "permission",
-                "the user may not do this; docs/operations/redis.md lists the rights it needs",
-            ),
-            ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
-            _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),
-            _ if code == "NOREPLICAS" => ("replicas", "too few replicas (min-replicas-to-write)"),
-            _ if code == "MISCONF" => ("disk", "it cannot write to its disk, and refuses changes"),
-            _ if code == "OOM" || text.contains("OOM") => {
-                ("memory", "maxmemory is reached; give it more, nothing of ours may be evicted")
-            }
-            ErrorKind::Io => ("away", "it cannot be reached"),
-            _ => ("other", "it refused a request"),
-        };
-        let place = config.place().to_owned();
-        Self { place, kind, reason: format!("{advice}: {text}") }
-    }
-}
-
-/// What Redis 7.0, and later ones, say of a command inside a script.
-const NOT_PERMITTED: [&str; 2] = ["The user executing the script", "ACL failure in script"];
-const WRONG_PASSWORD: &str = "the user or password in redis.url is wrong, or missing";
 
 /// An error of Redis inside an answer.
 fn error_of(value: Value) -> Result<Value, RedisError> {
@@ -417,6 +367,22 @@ fn is_wrong_server(error: &RedisError) -> bool {
     )
 }
 
+/// A server that expects TLS takes the first command for an error, and hangs up.
+fn explained(error: RedisError, config: &RedisConfig) -> RedisError {
+    let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+    match hung_up && !config.address.is_encrypted() {
+        true => (ErrorKind::Io, HUNG_UP, error.to_string()).into(),
+        false if error.is_timeout() => connect_timed_out(config),
+        false => error,
+    }
+}
+
+/// A server without TLS waits for the end of what it takes for a command.
+fn connect_timed_out(config: &RedisConfig) -> RedisError {
+    let told = if config.address.is_encrypted() { NO_HANDSHAKE } else { "while connecting" };
+    io::Error::new(io::ErrorKind::TimedOut, told).into()
+}
+
 fn timed_out() -> RedisError {
-    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+    io::Error::from(io::ErrorKind::TimedOut).into()
 }

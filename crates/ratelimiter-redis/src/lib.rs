@@ -10,18 +10,24 @@
     reason = "of the client's values and errors, which have many kinds, a few matter"
 )]
 
+mod address;
 mod config;
 mod connections;
 mod definitions;
 mod limiter;
 mod options;
+mod problem;
 mod reply;
 mod script;
+mod sentinels;
+mod tls;
 
 pub use config::{
     CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, RedisConfig,
     RedisSettings,
 };
-pub use connections::{Observations, RedisProblem};
+pub use connections::Observations;
 pub use limiter::{CAPACITY_MAX, LOOK_EVERY, RedisLimiter};
 pub use options::{RedisOptions, TimeSource};
+pub use problem::RedisProblem;
+pub use tls::TlsSettings;

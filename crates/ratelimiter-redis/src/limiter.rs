@@ -30,9 +30,10 @@ use redis::Cmd;
 
 use self::sweep::SweepState;
 use crate::config::RedisConfig;
-use crate::connections::{Connections, Observations, RedisProblem};
+use crate::connections::{Connections, Observations};
 use crate::definitions::Definitions;
 use crate::options::RedisOptions;
+use crate::problem::RedisProblem;
 use crate::reply::{RETRY_AFTER, Reply, timestamp};
 use crate::script::ScriptName;
 

@@ -8,6 +8,7 @@ mod error;
 mod layers;
 mod listen_addr;
 mod number;
+mod redis_tls;
 mod redis_url;
 mod secrets;
 mod token;
@@ -31,6 +32,7 @@ use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterSettings, FLUSH_INTERVAL_MICROS_MAX, MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX,
     SESSIONS_MAX,
 };
+pub use redis_tls::{PemFile, RedisTlsConfig};
 pub use redis_url::RedisUrl;
 pub(crate) use secrets::TokenHolder;
 use serde::Deserialize;
@@ -289,6 +291,9 @@ pub struct TigerBeetleConfig {
 pub struct RedisConfig {
     /// Where Redis is, with user, password and database.
     pub url: RedisUrl,
+    /// The CA to trust, and a certificate of the server's own, for an encrypted URL.
+    #[serde(deserialize_with = "or_default")]
+    pub tls: RedisTlsConfig,
     /// Begins the name of every key, so that two installations can share a Redis.
     #[serde(deserialize_with = "redis_url::prefix")]
     pub prefix: String,
@@ -326,14 +331,24 @@ impl RedisConfig {
     /// # Panics
     /// They are invalid; those of a config that was read never are.
     pub(crate) fn checked(&self) -> ratelimiter_redis::RedisConfig {
-        let Self { url, prefix, connections, request_timeout_ms } = self;
+        self.check().expect("a config that exists is valid")
+    }
+
+    /// Checks the settings together.
+    pub(crate) fn check(&self) -> Result<ratelimiter_redis::RedisConfig, ValueError> {
+        let Self { url, tls, prefix, connections, request_timeout_ms } = self;
         let settings = RedisSettings {
             url: url.secret().to_owned(),
+            tls: tls.settings(),
             prefix: prefix.clone(),
             connections: u32::try_from(*connections).unwrap_or(u32::MAX),
             request_timeout_ms: *request_timeout_ms,
         };
-        ratelimiter_redis::RedisConfig::new(&settings).expect("a config that exists is valid")
+        ratelimiter_redis::RedisConfig::new(&settings).map_err(|error| {
+            let message = error.to_string();
+            let (path, message) = message.split_once(' ').unwrap_or(("redis", &message));
+            ValueError { path: path.to_owned(), message: message.to_owned() }
+        })
     }
 }
 
@@ -452,9 +467,10 @@ impl Default for TigerBeetleConfig {
 
 impl Default for RedisConfig {
     fn default() -> Self {
-        let RedisSettings { url, prefix, connections, request_timeout_ms } =
+        let RedisSettings { url, tls: _, prefix, connections, request_timeout_ms } =
             RedisSettings::new("redis://127.0.0.1:6379");
         let url = RedisUrl::new(&url).expect("the default is valid");
-        Self { url, prefix, connections: connections.into(), request_timeout_ms }
+        let (tls, connections) = (RedisTlsConfig::default(), connections.into());
+        Self { url, tls, prefix, connections, request_timeout_ms }
     }
 }

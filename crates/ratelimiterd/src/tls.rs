@@ -3,7 +3,7 @@
 //! The certificate and its key are read from two PEM files, at the start and again on SIGHUP.
 
 mod error;
-mod pem;
+pub(crate) mod pem;
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};

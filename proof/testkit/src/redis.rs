@@ -4,13 +4,18 @@
 //! many really ran: without a server binary they count as ignored, with a message, and never as passed.
 
 mod binary;
+mod certificates;
+mod replication;
 mod resp;
+mod sentinel;
 mod server;
 
 use std::sync::OnceLock;
 
 pub use binary::{BINARY_VARIABLE, find_binary};
+pub use certificates::Certificates;
 pub use resp::packed;
+pub use sentinel::{SERVICE, TestSentinel};
 pub use server::{Persistence, TestRedis};
 
 /// State shared by the tests of a suite.

@@ -6,6 +6,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod addresses;
 mod audit;
 mod calls;
 mod context;
@@ -58,6 +59,12 @@ fn main() -> ExitCode {
         rules::rds_07_a_kill_loses_nothing_that_was_answered,
         rules::def_09_a_lease_of_a_deleted_limit_takes_nothing_of_its_successor,
         rules::rds_08_a_url_names_user_password_and_database,
+        addresses::rds_08_a_connection_is_encrypted,
+        addresses::rds_08_a_server_may_ask_for_a_certificate,
+        addresses::rds_08_why_a_connection_is_not_encrypted_is_told,
+        addresses::rds_08_a_failover_by_sentinels_is_followed,
+        addresses::rds_08_sentinels_may_have_a_password_and_tls,
+        addresses::rds_08_why_sentinels_lead_nowhere_is_told,
         rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
         regressions::an_old_lease_does_not_free_what_another_holds,
         regressions::a_lease_of_a_replaced_limit_has_ended,

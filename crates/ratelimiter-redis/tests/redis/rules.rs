@@ -326,7 +326,7 @@ pub fn rds_08_a_url_names_user_password_and_database(_: &Fixture) {
 }
 
 /// Every operation that is not about time.
-async fn every_operation(limiter: &RedisLimiter) {
+pub async fn every_operation(limiter: &RedisLimiter) {
     limiter.define(slots("t:*", 60, 5)).await.unwrap();
     limiter.define_all(vec![rolling("tokens", 600, 10), rolling("old", 600, 1)]).await.unwrap();
     let one = request(&[("tokens", 1), ("t:a", 1)]);

@@ -244,6 +244,11 @@ fn check_combinations<'a>(
     {
         add_error("tigerbeetle", error.to_string());
     }
+    if config.server.backend == BackendChoice::Redis
+        && let Err(ValueError { path, message }) = config.redis.check()
+    {
+        add_error(&path, message);
+    }
     let listen = &config.server.listen_addr;
     if !auth.has_tokens() && !auth.allow_anonymous && !listen.is_loopback() {
         add_error(

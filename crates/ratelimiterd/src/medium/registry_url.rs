@@ -8,7 +8,8 @@ use serde_json::Value;
 use sqlx::postgres::PgConnectOptions;
 
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
-const REDIS_SCHEMES: [&str; 2] = ["redis://", "rediss://"];
+const REDIS_SCHEMES: [&str; 4] =
+    ["redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://"];
 /// The parameters that the driver knows. It would log the value of any other, which may be a misspelt password.
 const PARAMETERS: [&str; 18] = [
     "application_name",

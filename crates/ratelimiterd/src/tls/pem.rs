@@ -24,8 +24,12 @@ const KEY_ENCRYPTED: [&str; 2] =
 
 /// All certificates of a file; the first is the server's.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
-    let bytes = read(path)?;
-    let certificates = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    certificates_in(&read(path)?)
+}
+
+/// All certificates in the bytes of a file.
+pub(crate) fn certificates_in(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
+    let certificates = CertificateDer::pem_slice_iter(bytes).collect::<Result<Vec<_>, _>>();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) | Err(Error::NoItemsFound) => {
@@ -38,15 +42,19 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// The first key of a file, to which only its owner and its group may have access.
 pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErrorKind> {
-    let bytes = read(path)?;
+    key_in(path, &read(path)?)
+}
+
+/// The first key in the bytes of a file.
+pub(crate) fn key_in(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsErrorKind> {
     let mode = fs::metadata(path).map_err(|error| unreadable(&error))?.mode() & MODE_ALL;
     if mode & MODE_OTHERS != 0 {
         return Err(TlsErrorKind::KeyOpenToOthers { mode });
     }
-    if is_encrypted(&bytes) {
+    if is_encrypted(bytes) {
         return Err(TlsErrorKind::KeyEncrypted);
     }
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| {
         if let Error::NoItemsFound = error {
             return TlsErrorKind::NotPem { what: "private key", begin: KEY_BEGIN };
         }
@@ -59,7 +67,8 @@ fn is_encrypted(bytes: &[u8]) -> bool {
     KEY_ENCRYPTED.iter().any(|mark| text.contains(mark))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsErrorKind> {
+/// The bytes of a file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsErrorKind> {
     let disk: &dyn Disk = &OsDisk;
     match disk.read_file(path, PEM_BYTES_MAX + 1) {
         Ok(Ok(bytes)) if bytes.len() as u64 > PEM_BYTES_MAX => {

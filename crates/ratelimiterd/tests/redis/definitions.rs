@@ -189,7 +189,7 @@ pub fn reg_01_check_reads_the_limits_in_redis(fixture: &Fixture) {
     });
 }
 
-fn check(on: &Deployment) -> (bool, String) {
+pub fn check(on: &Deployment) -> (bool, String) {
     let mut command = on.program_as("check");
     let output = command.current_dir(on.folder()).output().unwrap();
     (output.status.success(), String::from_utf8(output.stdout).unwrap())

@@ -9,11 +9,13 @@
 mod conformance;
 mod definitions;
 mod deployment;
+mod encrypted;
 mod outages;
 mod problems;
 #[path = "../processes/servers.rs"]
 mod processes;
 mod secrets;
+mod sentinels;
 mod servers;
 
 use std::process::ExitCode;
@@ -59,6 +61,10 @@ fn main() -> ExitCode {
         problems::rds_06_a_full_redis_is_reported_until_it_has_room,
         problems::rds_06_a_read_only_replica_is_reported_until_it_is_the_primary,
         problems::rds_06_a_redis_that_loads_its_data_is_reported,
+        encrypted::rds_08_a_server_talks_to_redis_through_tls,
+        encrypted::rds_08_why_a_connection_is_not_encrypted_is_told,
+        encrypted::rds_08_a_ca_that_cannot_be_used_is_refused_by_name,
+        sentinels::rds_08_a_server_follows_a_failover,
         secrets::rds_08_a_password_is_in_no_log_at_any_level,
     )
     .threads(THREADS);

@@ -7,6 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::binary::find_binary;
+use super::certificates::Certificates;
 use super::resp;
 use crate::Process;
 
@@ -36,6 +37,8 @@ pub struct TestRedis {
     process: Option<Process>,
     binary: PathBuf,
     addr: SocketAddr,
+    /// Its second address and the arguments for it, if it listens for TLS.
+    tls: Option<(SocketAddr, Vec<String>)>,
     persistence: Persistence,
     arguments: Vec<String>,
     folder: TempDir,
@@ -65,16 +68,41 @@ impl TestRedis {
     /// # Panics
     /// There is no server binary, or the server does not start.
     pub fn start_with(persistence: Persistence, arguments: &[&str]) -> Self {
+        Self::start_listening(persistence, arguments, None)
+    }
+
+    /// As [`TestRedis::start_with`]; it listens for TLS too, at [`TestRedis::tls_url`].
+    ///
+    /// # Panics
+    /// There is no server binary, or the server does not start.
+    pub fn start_tls(
+        persistence: Persistence,
+        arguments: &[&str],
+        certificates: &Certificates,
+    ) -> Self {
+        Self::start_listening(persistence, arguments, Some(certificates))
+    }
+
+    fn start_listening(
+        persistence: Persistence,
+        arguments: &[&str],
+        certificates: Option<&Certificates>,
+    ) -> Self {
         let mut server = Self {
             process: None,
             binary: find_binary().expect("a suite runs its tests only with a server binary"),
             addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tls: None,
             persistence,
             arguments: arguments.iter().map(ToString::to_string).collect(),
             folder: tempfile::tempdir().expect("there is room for a server's files"),
         };
         let has_started = (0..PORT_ATTEMPTS_MAX).any(|_| {
             server.addr = free_addr();
+            server.tls = certificates.map(|certificates| {
+                let addr = free_addr();
+                (addr, certificates.arguments(addr.port()))
+            });
             server.try_restart()
         });
         assert!(has_started, "all ports are taken: {server:?}");
@@ -89,6 +117,22 @@ impl TestRedis {
     /// Its URL, without user and password.
     pub fn url(&self) -> String {
         format!("redis://{}", self.addr)
+    }
+
+    /// The address where it listens for TLS.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn tls_addr(&self) -> SocketAddr {
+        self.tls.as_ref().expect("it was started with certificates").0
+    }
+
+    /// Its URL with TLS, without user and password.
+    ///
+    /// # Panics
+    /// It does not listen for TLS.
+    pub fn tls_url(&self) -> String {
+        format!("rediss://{}", self.tls_addr())
     }
 
     /// Sends a command as the default user, on a connection of its own. An error comes back as `-ERR …`, an array as
@@ -134,7 +178,10 @@ impl TestRedis {
         let mut command = Command::new(&self.binary);
         command.args(["--bind", "127.0.0.1", "--port", &self.addr.port().to_string()]);
         command.args(["--enable-debug-command", "local", "--save", ""]);
-        command.args(self.persistence.arguments()).args(&self.arguments);
+        // A replica that asks for everything gets it at once.
+        command.args(["--repl-diskless-sync-delay", "0"]);
+        command.args(self.persistence.arguments());
+        command.args(self.tls.iter().flat_map(|(_, arguments)| arguments)).args(&self.arguments);
         command.current_dir(self.folder.path());
         let process = Process::start(command);
         if process.wait_for_line(READY).is_none() {
@@ -153,7 +200,7 @@ impl TestRedis {
 }
 
 /// An address that is free at the moment.
-fn free_addr() -> SocketAddr {
+pub(super) fn free_addr() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("ports are free");
     listener.local_addr().expect("it is bound")
 }

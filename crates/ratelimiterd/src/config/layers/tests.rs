@@ -166,13 +166,13 @@ fn rds_04_settings_of_redis_come_from_every_source() {
 #[test]
 fn rds_04_a_wrong_setting_of_redis_is_refused_by_name() {
     check_errors(
-        "redis: { url: 'http://app:s3cret@cache', prefix: 'a b', connections: 65, request_timeout_ms: 0, tls: true }",
+        "redis: { url: 'http://app:s3cret@cache', prefix: 'a b', connections: 65, request_timeout_ms: 0, ca: x }",
         &expect![[r#"
+            config.yaml: redis.ca: unknown field `ca`, expected one of `url`, `tls`, `prefix`, `connections`, `request_timeout_ms`
             config.yaml: redis.connections: must be 1 to 64, not 65
             config.yaml: redis.prefix: has 1 to 64 letters, digits and signs, without spaces and braces, not "a b"
             config.yaml: redis.request_timeout_ms: must be 1 to 60000, not 0
-            config.yaml: redis.tls: unknown field `tls`, expected one of `url`, `prefix`, `connections`, `request_timeout_ms`
-            config.yaml: redis.url: is redis://[user:password@]host[:port][/database]: it begins with redis://"#]],
+            config.yaml: redis.url: is redis://[user:password@]host[:port][/database], rediss://… or redis+sentinel://…: it begins with redis://, rediss:// or redis+sentinel://"#]],
     );
     for url in [
         "cache:6379",

@@ -1,0 +1,104 @@
+//! Where Redis is: the URL has the address of the primary, or those of sentinels that know it.
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, RedisError,
+};
+
+use crate::config::ConfigError;
+use crate::sentinels::Sentinels;
+use crate::tls::TlsSettings;
+
+/// Where the address of the primary comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Address {
+    /// From the URL.
+    Server(Client),
+    /// From the sentinels, each time that a connection is opened.
+    Sentinels(Sentinels),
+}
+
+impl Address {
+    /// # Errors
+    /// The URL or a certificate cannot be used.
+    pub(crate) fn new(url: &str, tls: &TlsSettings) -> Result<Self, ConfigError> {
+        if url.contains('#') {
+            // The client would take `#insecure` for a wish.
+            return Err(invalid_url(
+                "it has a #; certificates are always checked, and in a password it is %23",
+            ));
+        }
+        match url.split_once("://") {
+            Some(("redis" | "rediss", _)) => Ok(Self::Server(client_of(url, tls)?)),
+            Some((scheme @ ("redis+sentinel" | "rediss+sentinel"), rest)) => {
+                let scheme = scheme.trim_end_matches("+sentinel");
+                Ok(Self::Sentinels(Sentinels::new(scheme, rest, tls)?))
+            }
+            _ => Err(invalid_url("it begins with redis://, rediss:// or redis+sentinel://")),
+        }
+    }
+
+    /// The URL without user and password.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Server(client) => {
+                let info = client.get_connection_info();
+                let scheme = if is_encrypted(info) { "rediss" } else { "redis" };
+                format!("{scheme}://{}/{}", info.addr(), info.redis_settings().db())
+            }
+            Self::Sentinels(sentinels) => sentinels.place(),
+        }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        match self {
+            Self::Server(client) => is_encrypted(client.get_connection_info()),
+            Self::Sentinels(sentinels) => sentinels.is_encrypted(),
+        }
+    }
+
+    /// A connection to the primary, for requests.
+    pub(crate) async fn connect(
+        &self,
+        settings: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        match self {
+            Self::Server(client) => {
+                client.get_multiplexed_async_connection_with_config(settings).await
+            }
+            Self::Sentinels(sentinels) => Ok(sentinels.find_primary(settings).await?.1),
+        }
+    }
+}
+
+/// A client for a URL of one server.
+pub(crate) fn client_of(url: &str, tls: &TlsSettings) -> Result<Client, ConfigError> {
+    let info = url.into_connection_info().map_err(|error| url_error(&error))?;
+    // Answers look the same in every version of Redis.
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+    let info = info.set_redis_settings(settings);
+    let is_encrypted = is_encrypted(&info);
+    if !is_encrypted && !tls.is_empty() {
+        let setting = if tls.ca.is_some() { "ca" } else { "cert" };
+        let reason = "needs a URL that begins with rediss:// or rediss+sentinel://";
+        return Err(ConfigError::Tls { setting, reason });
+    }
+    let client = match is_encrypted {
+        true => Client::build_with_tls(info, tls.certificates()?),
+        false => Client::open(info),
+    };
+    client.map_err(|error| url_error(&error))
+}
+
+pub(crate) fn is_encrypted(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+pub(crate) fn invalid_url(reason: &str) -> ConfigError {
+    ConfigError::Url { reason: reason.to_owned() }
+}
+
+fn url_error(error: &RedisError) -> ConfigError {
+    ConfigError::Url { reason: error.detail().map_or_else(|| error.to_string(), str::to_owned) }
+}

@@ -1,0 +1,95 @@
+//! Why Redis does not answer (`RDS-06`).
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use rustls::CertificateError;
+
+use crate::config::RedisConfig;
+
+/// Why Redis does not answer (`RDS-06`).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Redis at {place}: {reason}")]
+pub struct RedisProblem {
+    /// Where it is, without the password.
+    pub place: String,
+    /// The name of the reason, for metrics: `away`, `timeout`, `tls`, `sentinel`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
+    pub kind: &'static str,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+/// What Redis 7.0, and later ones, say of a command inside a script.
+const NOT_PERMITTED: [&str; 2] = ["The user executing the script", "ACL failure in script"];
+const WRONG_PASSWORD: &str = "the user or password in redis.url is wrong, or missing";
+
+impl RedisProblem {
+    pub(crate) fn of(error: &RedisError, config: &RedisConfig) -> Self {
+        let text = error.to_string();
+        let (kind, advice) = match tls_error_in(error) {
+            Some(error) => ("tls", tls_advice(error)),
+            None => kind_and_advice(error, &text),
+        };
+        let place = config.place().to_owned();
+        Self { place, kind, reason: format!("{advice}: {text}") }
+    }
+
+    /// Reads are answered all the same.
+    pub(crate) fn is_of_writes(&self) -> bool {
+        matches!(self.kind, "read_only" | "replicas" | "memory" | "disk" | "permission")
+    }
+}
+
+fn kind_and_advice(error: &RedisError, text: &str) -> (&'static str, &'static str) {
+    let code = error.code().unwrap_or_default();
+    match error.kind() {
+        _ if error.is_timeout() => ("timeout", "no answer in time (redis.request_timeout_ms)"),
+        ErrorKind::Server(ServerErrorKind::BusyLoading) => ("loading", "it loads its data"),
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
+            ("read_only", "it is a read-only replica; redis.url names the primary")
+        }
+        _ if code == "NOPERM" || NOT_PERMITTED.iter().any(|part| text.contains(part)) => (
+            "permission",
+            "the user may not do this; docs/operations/redis.md lists the rights it needs",
+        ),
+        ErrorKind::MasterNameNotFoundBySentinel => ("sentinel", "no sentinel names a primary"),
+        ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
+        _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),
+        _ if code == "NOREPLICAS" => ("replicas", "too few replicas (min-replicas-to-write)"),
+        _ if code == "MISCONF" => ("disk", "it cannot write to its disk, and refuses changes"),
+        _ if code == "OOM" || text.contains("OOM") => {
+            ("memory", "maxmemory is reached; give it more, nothing of ours may be evicted")
+        }
+        ErrorKind::Io => ("away", "it cannot be reached"),
+        _ => ("other", "it refused a request"),
+    }
+}
+
+/// What the TLS library said, inside the I/O error that the client shows.
+fn tls_error_in(error: &RedisError) -> Option<&rustls::Error> {
+    let shared = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    shared.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()
+}
+
+const fn tls_advice(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is of an authority that is not trusted; redis.tls.ca names its CA"
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => {
+            "its certificate is for another name than the one in redis.url, or that its sentinels tell"
+        }
+        rustls::Error::InvalidCertificate(_) => "its certificate is not valid",
+        rustls::Error::InvalidMessage(_) => {
+            "it does not speak TLS there; use its tls-port, or redis:// without encryption"
+        }
+        rustls::Error::AlertReceived(_) => {
+            "it ended the handshake; it may want a certificate (redis.tls.cert, redis.tls.key)"
+        }
+        _ => "the connection cannot be encrypted",
+    }
+}

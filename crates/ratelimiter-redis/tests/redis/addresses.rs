@@ -1,0 +1,163 @@
+//! Where Redis is, and how it is reached (`RDS-08`).
+
+use std::fs;
+use std::path::PathBuf;
+
+use ratelimiter::Backend;
+use ratelimiter_redis::{RedisConfig, RedisLimiter, RedisOptions, RedisSettings, TlsSettings};
+use testkit::eventually;
+use testkit::redis::{Certificates, Fixture, Persistence, SERVICE, TestRedis, TestSentinel};
+
+use crate::calls::*;
+use crate::rules::every_operation;
+
+fn encrypted(url: &str, ca: Option<PathBuf>) -> RedisLimiter {
+    encrypted_as(
+        url,
+        TlsSettings { ca: ca.map(|path| fs::read(path).unwrap()), ..TlsSettings::default() },
+    )
+}
+
+fn encrypted_as(url: &str, tls: TlsSettings) -> RedisLimiter {
+    let settings = RedisSettings { tls, request_timeout_ms: SOON_MS, ..RedisSettings::new(url) };
+    RedisLimiter::new(RedisConfig::new(&settings).unwrap(), RedisOptions::default())
+}
+
+/// Why a limiter is not ready.
+async fn reason(limiter: &RedisLimiter) -> (&'static str, String) {
+    let problem = limiter.ready().await.expect_err("it is not ready");
+    (problem.kind, problem.reason)
+}
+
+/// RDS-08
+pub fn rds_08_a_connection_is_encrypted(_: &Fixture) {
+    let certificates = Certificates::new();
+    let redis = TestRedis::start_tls(Persistence::None, &[], &certificates);
+    run(async {
+        let limiter = encrypted(&redis.tls_url(), Some(certificates.ca()));
+        every_operation(&limiter).await;
+        let plain = limiter_on(&redis.url());
+        assert_eq!(plain.registry().await.unwrap(), limiter.registry().await.unwrap());
+    });
+}
+
+/// RDS-08
+pub fn rds_08_a_server_may_ask_for_a_certificate(_: &Fixture) {
+    let certificates = Certificates::new();
+    let arguments = ["--tls-auth-clients", "yes"];
+    let redis = TestRedis::start_tls(Persistence::None, &arguments, &certificates);
+    run(async {
+        let (kind, text) = reason(&encrypted(&redis.tls_url(), Some(certificates.ca()))).await;
+        assert!(kind == "tls" && text.contains("redis.tls.cert"), "{kind}: {text}");
+        let read = |path| Some(fs::read(path).unwrap());
+        let tls = TlsSettings {
+            ca: read(certificates.ca()),
+            cert: read(certificates.client()),
+            key: read(certificates.client_key()),
+        };
+        encrypted_as(&redis.tls_url(), tls.clone()).ready().await.unwrap();
+        let wrong = TlsSettings { key: read(certificates.server_key()), ..tls };
+        let settings = RedisSettings { tls: wrong, ..RedisSettings::new(redis.tls_url()) };
+        let error = RedisConfig::new(&settings).unwrap_err().to_string();
+        assert!(error.starts_with("redis.tls.key does not match"), "{error}");
+    });
+}
+
+/// RDS-06, RDS-08
+pub fn rds_08_why_a_connection_is_not_encrypted_is_told(_: &Fixture) {
+    let certificates = Certificates::new();
+    let redis = TestRedis::start_tls(Persistence::None, &[], &certificates);
+    let other_ca = Certificates::new();
+    run(async {
+        let by_name = redis.tls_url().replace("127.0.0.1", "localhost");
+        let ca = || Some(certificates.ca());
+        let not_tls = redis.url().replace("redis://", "rediss://");
+        let not_plain = redis.tls_url().replace("rediss://", "redis://");
+        for (limiter, expected, part) in [
+            (encrypted(&redis.tls_url(), None), "tls", "an authority that is not trusted"),
+            (encrypted(&redis.tls_url(), Some(other_ca.ca())), "tls", "redis.tls.ca names its CA"),
+            (encrypted(&by_name, ca()), "tls", "for another name"),
+            (encrypted(&not_tls, ca()), "timeout", "does not speak TLS there"),
+            (
+                limiter_on(&not_plain),
+                "away",
+                "if it expects TLS there, redis.url begins with rediss://",
+            ),
+        ] {
+            let (kind, text) = reason(&limiter).await;
+            assert!(kind == expected && text.contains(part), "{part}: {kind}: {text}");
+        }
+    });
+}
+
+/// RDS-05, RDS-08
+pub fn rds_08_a_failover_by_sentinels_is_followed(_: &Fixture) {
+    run(async {
+        let mut primary = TestRedis::start(Persistence::None);
+        let replica = primary.start_replica(Persistence::None).await;
+        let [gone, hanging, last] = TestSentinel::start_three(&primary, &replica).await;
+        let sentinels = [gone, hanging, last];
+        let limiter = limiter_on(&TestSentinel::url(&sentinels));
+        limiter.define(rolling("tokens", 600, 100)).await.unwrap();
+        let first = request(&[("tokens", 4)]);
+        assert!(is_allowed(&limiter, &first).await);
+        replica.catch_up(&primary).await;
+
+        primary.kill();
+        eventually("the limiter goes on", async || limiter.ready().await.is_ok()).await;
+        assert_eq!(replica.replication("role"), "master");
+        assert!(is_allowed(&limiter, &first).await, "a repeated lease counts once");
+        assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+        assert_eq!(used(&limiter, "tokens").await, 5);
+
+        // One sentinel is enough, whatever the others do.
+        let [gone, hanging, _last] = sentinels;
+        drop(gone);
+        hanging.pause();
+        replica.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        eventually("the limiter goes on", async || limiter.ready().await.is_ok()).await;
+        assert_eq!(used(&limiter, "tokens").await, 5);
+    });
+}
+
+/// RDS-08: one URL has the passwords of both, and TLS is for both.
+pub fn rds_08_sentinels_may_have_a_password_and_tls(_: &Fixture) {
+    let certificates = Certificates::new();
+    let arguments = ["--requirepass", "s3cret"];
+    let redis = TestRedis::start_tls(Persistence::None, &arguments, &certificates);
+    let lines = format!("requirepass 0ther\nsentinel auth-pass {SERVICE} s3cret");
+    let sentinel = TestSentinel::start_with(redis.tls_addr(), 1, &lines, Some(&certificates));
+    let ca = || Some(certificates.ca());
+    run(async {
+        let url = format!("rediss+sentinel://:s3cret@{}/{SERVICE}/1", sentinel.addr());
+        let (kind, text) = reason(&encrypted(&url, ca())).await;
+        assert!(kind == "auth" && text.contains("sentinel_password"), "{kind}: {text}");
+        let limiter = encrypted(&format!("{url}?sentinel_password=0ther"), ca());
+        every_operation(&limiter).await;
+    });
+}
+
+/// RDS-06, RDS-08
+pub fn rds_08_why_sentinels_lead_nowhere_is_told(_: &Fixture) {
+    let mut redis = TestRedis::start(Persistence::None);
+    let sentinel = TestSentinel::start(redis.addr(), 1);
+    run(async {
+        let known = TestSentinel::url(std::slice::from_ref(&sentinel));
+        limiter_on(&known).ready().await.unwrap();
+        let nowhere = format!("redis+sentinel://127.0.0.1:1,127.0.0.1:2/{SERVICE}");
+        let not_one = format!("redis+sentinel://{}/{SERVICE}", redis.addr());
+        let plain = known.replace("redis+", "rediss+");
+        for (limiter, expected, part) in [
+            (limiter_on(&nowhere), "away", "no sentinel can be reached"),
+            (limiter_on(&not_one), "sentinel", "is no sentinel"),
+            (limiter_on(&known.replace(SERVICE, "other")), "sentinel", "does not know the service"),
+            (limiter_with_timeout(&plain, 1_000), "timeout", "if it does not speak TLS there"),
+        ] {
+            let (kind, text) = reason(&limiter).await;
+            assert!(kind == expected && text.contains(part), "{part}: {kind}: {text}");
+        }
+        redis.kill();
+        let (kind, text) = reason(&limiter_on(&known)).await;
+        assert!(kind == "away" && !text.contains("no sentinel"), "{kind}: {text}");
+    });
+}
