@@ -4,6 +4,7 @@
 //! many really ran: without a server binary they count as ignored, with a message, and never as passed.
 
 mod binary;
+mod replication;
 mod resp;
 mod server;
 

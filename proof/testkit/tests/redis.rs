@@ -30,7 +30,8 @@ fn main() -> ExitCode {
         without_persistence_a_kill_loses_all_data,
         a_paused_server_stops_and_goes_on,
         a_taken_port_is_noticed,
-        a_replica_can_become_a_primary,
+        a_replica_has_the_data_of_its_primary_and_can_become_one,
+        a_replica_whose_link_is_cut_keeps_what_it_has,
         a_dropped_server_is_gone_with_its_files,
     )
     .run()
@@ -112,14 +113,43 @@ fn a_taken_port_is_noticed(_: &Fixture) {
     assert!(!server.try_restart());
 }
 
-fn a_replica_can_become_a_primary(_: &Fixture) {
-    let primary = TestRedis::start(Persistence::None);
-    let port = primary.addr().port().to_string();
-    let replica = TestRedis::start_with(Persistence::None, &["--replicaof", "127.0.0.1", &port]);
-    let reply = replica.command(&["SET", "key", "value"]);
-    assert!(reply.starts_with("-READONLY "), "{reply}");
-    assert_eq!(replica.command(&["REPLICAOF", "NO", "ONE"]), "OK");
-    assert_eq!(replica.command(&["SET", "key", "value"]), "OK");
+fn a_replica_has_the_data_of_its_primary_and_can_become_one(_: &Fixture) {
+    run(async {
+        let mut primary = TestRedis::start(Persistence::None);
+        assert_eq!(primary.command(&["SET", "key", "value"]), "OK");
+        let replica = primary.start_replica(Persistence::None).await;
+        assert_eq!(primary.replication("connected_slaves"), "1");
+        assert_eq!(primary.command(&["SET", "key", "later"]), "OK");
+        replica.catch_up(&primary).await;
+        assert_eq!(replica.command(&["GET", "key"]), "later");
+        let reply = replica.command(&["SET", "key", "value"]);
+        assert!(reply.starts_with("-READONLY "), "{reply}");
+        primary.kill();
+        replica.promote();
+        assert_eq!(replica.replication("role"), "master");
+        assert_eq!(replica.command(&["GET", "key"]), "later");
+        assert_eq!(replica.command(&["SET", "key", "value"]), "OK");
+        // It can have a replica in its turn.
+        let next = replica.start_replica(Persistence::None).await;
+        assert_eq!(next.command(&["GET", "key"]), "value");
+    });
+}
+
+fn a_replica_whose_link_is_cut_keeps_what_it_has(_: &Fixture) {
+    run(async {
+        let primary = TestRedis::start(Persistence::None);
+        let replica = primary.start_replica(Persistence::None).await;
+        assert_eq!(primary.command(&["SET", "key", "before"]), "OK");
+        replica.catch_up(&primary).await;
+        replica.cut_replication();
+        let is_alone = async || primary.replication("connected_slaves") == "0";
+        eventually("the primary is alone", is_alone).await;
+        assert_eq!(primary.command(&["SET", "key", "after"]), "OK");
+        assert_eq!(replica.command(&["GET", "key"]), "before");
+        assert_eq!(replica.replication("role"), "slave");
+        replica.follow(&primary).await;
+        assert_eq!(replica.command(&["GET", "key"]), "after");
+    });
 }
 
 fn a_dropped_server_is_gone_with_its_files(_: &Fixture) {

@@ -134,6 +134,8 @@ impl TestRedis {
         let mut command = Command::new(&self.binary);
         command.args(["--bind", "127.0.0.1", "--port", &self.addr.port().to_string()]);
         command.args(["--enable-debug-command", "local", "--save", ""]);
+        // A replica that asks for everything gets it at once.
+        command.args(["--repl-diskless-sync-delay", "0"]);
         command.args(self.persistence.arguments()).args(&self.arguments);
         command.current_dir(self.folder.path());
         let process = Process::start(command);
