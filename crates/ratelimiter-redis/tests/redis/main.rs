@@ -59,7 +59,6 @@ fn main() -> ExitCode {
         rules::def_09_a_lease_of_a_deleted_limit_takes_nothing_of_its_successor,
         rules::rds_08_a_url_names_user_password_and_database,
         rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
-        regressions::an_old_lease_does_not_free_what_another_holds,
         regressions::a_lease_of_a_replaced_limit_has_ended,
         regressions::an_old_lease_of_an_instance_does_not_free_what_another_holds,
         regressions::the_list_of_instances_outlives_its_instances,
