@@ -177,7 +177,13 @@ fn without_times(answer: &Answer) -> Answer {
         }
         Answer::Decided(Ok(Decision::Denied(denial)))
         | Answer::Renewed(Ok(Renewal::Denied(denial))) => denial.retry_after = Duration::ZERO,
-        _ => {}
+        Answer::Decided(Err(_))
+        | Answer::Renewed(Err(_))
+        | Answer::Defined(_)
+        | Answer::Deleted(_)
+        | Answer::Completed(_)
+        | Answer::State(_)
+        | Answer::Swept { .. } => {}
     }
     answer
 }
