@@ -33,8 +33,12 @@ impl Fixture {
 
 /// An empty suite.
 pub fn suite(name: &'static str) -> crate::Suite<Fixture> {
+    crate::Suite::new("REDIS", name, missing(), Fixture::default())
+}
+
+/// Why tests that need the server cannot run, if they cannot.
+pub fn missing() -> Option<&'static str> {
     let missing = "no server binary; `apt-get install redis-server`, set REDIS_SERVER_BIN, \
                    or put `redis-server` or `valkey-server` on the PATH";
-    let missing = find_binary().is_none().then_some(missing);
-    crate::Suite::new("REDIS", name, missing, Fixture::default())
+    find_binary().is_none().then_some(missing)
 }

@@ -1,4 +1,4 @@
-//! Scripts of limiter calls: one language for model, differential and three-backend tests.
+//! Scripts of limiter calls: one language for model, differential and four-backend tests.
 //!
 //! ```text
 //! limit rpm rolling 60s 1            a limit; `deny` at the end for its overage

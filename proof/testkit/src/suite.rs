@@ -11,13 +11,14 @@ use libtest_mimic::{Arguments, Trial};
 ///
 /// The last line on stderr is `SERVER SUITE RAN: <count> tests (<name>)`, or, if the server is missing,
 /// `SERVER SUITE NOT RUN: <count> tests (<name>): <why>`. That is a failure if the variable `SERVER_REQUIRED` is set and not empty.
+/// Tests that need several servers are counted with the first.
 #[derive(Debug)]
 pub struct Suite<S> {
     /// The server's name in capitals.
     server: &'static str,
     name: &'static str,
-    /// Why tests that need the server cannot run.
-    missing: Option<&'static str>,
+    /// The servers that are missing, and why tests that need them cannot run.
+    missing: Vec<(&'static str, &'static str)>,
     shared: Arc<S>,
     trials: Vec<Trial>,
     /// How many of the trials need the server, and how many of these began.
@@ -37,13 +38,21 @@ impl<S: Send + Sync + 'static> Suite<S> {
         Self {
             server,
             name,
-            missing,
+            missing: missing.map(|why| (server, why)).into_iter().collect(),
             shared: Arc::new(shared),
             trials: Vec::new(),
             needing_count: 0,
             begun_count: Arc::default(),
             threads: None,
         }
+    }
+
+    /// The tests also need another server. To be called before tests are added.
+    #[must_use]
+    pub fn also_needs(mut self, server: &'static str, missing: Option<&'static str>) -> Self {
+        assert!(self.trials.is_empty(), "the tests that were added may be ignored for nothing");
+        self.missing.extend(missing.map(|why| (server, why)));
+        self
     }
 
     /// Adds a test, which fails by panicking. Without the server it is ignored.
@@ -56,7 +65,7 @@ impl<S: Send + Sync + 'static> Suite<S> {
             run(&shared);
             Ok(())
         });
-        self.trials.push(trial.with_ignored_flag(self.missing.is_some()));
+        self.trials.push(trial.with_ignored_flag(!self.missing.is_empty()));
         self
     }
 
@@ -89,7 +98,7 @@ impl<S: Send + Sync + 'static> Suite<S> {
             self;
         let mut arguments = Arguments::from_args();
         arguments.test_threads = arguments.test_threads.or(threads);
-        if missing.is_some() {
+        if !missing.is_empty() {
             // Whoever asks for ignored tests too gets them ignored all the same.
             arguments.include_ignored = false;
             arguments.ignored = false;
@@ -99,16 +108,17 @@ impl<S: Send + Sync + 'static> Suite<S> {
         if arguments.list {
             return conclusion.exit_code();
         }
-        let Some(missing) = missing else {
+        if missing.is_empty() {
             let begun_count = begun_count.load(Ordering::Relaxed);
             eprintln!("{server} SUITE RAN: {begun_count} tests ({name})");
             return conclusion.exit_code();
-        };
-        eprintln!("{server} SUITE NOT RUN: {needing_count} tests ({name}): {missing}");
-        let required = env::var_os(format!("{server}_REQUIRED"));
-        if required.is_some_and(|value| !value.is_empty()) {
-            return ExitCode::FAILURE;
         }
-        conclusion.exit_code()
+        let mut is_required = false;
+        for (server, why) in missing {
+            eprintln!("{server} SUITE NOT RUN: {needing_count} tests ({name}): {why}");
+            let required = env::var_os(format!("{server}_REQUIRED"));
+            is_required |= required.is_some_and(|value| !value.is_empty());
+        }
+        if is_required { ExitCode::FAILURE } else { conclusion.exit_code() }
     }
 }

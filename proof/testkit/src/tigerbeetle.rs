@@ -31,7 +31,11 @@ impl Fixture {
 
 /// An empty suite. Tests run one at a time by default: a server takes 1.5 GB and a core.
 pub fn suite(name: &'static str) -> crate::Suite<Fixture> {
+    crate::Suite::new("TIGERBEETLE", name, missing(), Fixture::default()).threads(1)
+}
+
+/// Why tests that need the server cannot run, if they cannot.
+pub fn missing() -> Option<&'static str> {
     let missing = "no server binary; set TIGERBEETLE_BIN or put `tigerbeetle` on the PATH";
-    let missing = find_binary().is_none().then_some(missing);
-    crate::Suite::new("TIGERBEETLE", name, missing, Fixture::default()).threads(1)
+    find_binary().is_none().then_some(missing)
 }

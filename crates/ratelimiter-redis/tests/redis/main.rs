@@ -66,7 +66,6 @@ fn main() -> ExitCode {
         addresses::rds_08_sentinels_may_have_a_password_and_tls,
         addresses::rds_08_why_sentinels_lead_nowhere_is_told,
         rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
-        regressions::an_old_lease_does_not_free_what_another_holds,
         regressions::a_lease_of_a_replaced_limit_has_ended,
         regressions::an_old_lease_of_an_instance_does_not_free_what_another_holds,
         regressions::a_lease_from_before_a_sweep_does_not_free_what_another_holds,

@@ -364,23 +364,27 @@ pub fn res_07_a_capacity_that_cannot_be_counted_is_refused(servers: &Fixture) {
     });
 }
 
-/// DEF-09
+/// DEF-09, RES-03: neither of a reservation, nor of a hold.
 pub fn def_09_a_lease_of_a_deleted_limit_takes_nothing_of_its_successor(servers: &Fixture) {
     run(async {
         let limiter = TestContext::new(servers.shared(), Time::Real).limiter();
-        limiter.define(rolling("tokens", 60, 10)).await.unwrap();
-        let before = request(&[("tokens", 5)]);
+        let limits = || [rolling("tokens", 60, 10), slots("slots", 60, 1)];
+        let needs = [("tokens", 5), ("slots", 1)];
+        limiter.define_all(limits().to_vec()).await.unwrap();
+        let before = request(&needs);
         assert!(is_allowed(&limiter, &before).await);
-        // The second time nothing of it is in use.
+        // The second time nothing of them is in use.
         for _ in 0..2 {
-            limiter.delete(&key("tokens")).await.unwrap();
-            limiter.define(rolling("tokens", 60, 10)).await.unwrap();
+            for limit in limits() {
+                limiter.delete(&limit.key).await.unwrap();
+                limiter.define(limit).await.unwrap();
+            }
         }
-        assert!(is_allowed(&limiter, &request(&[("tokens", 5)])).await);
-        let unused = Actuals::of([(key("tokens"), 0)]).unwrap();
-        limiter.complete(&CompleteRequest::new(before.lease, unused)).await.unwrap();
-        let state = limiter.state(&key("tokens")).await.unwrap().unwrap();
-        assert_eq!(state.usage.used, 5);
+        assert!(is_allowed(&limiter, &request(&needs)).await);
+        limiter.complete(&complete(&before, &[("tokens", 0)])).await.unwrap();
+        assert_eq!(used(&limiter, "tokens").await, 5);
+        assert_eq!(used(&limiter, "slots").await, 1);
+        assert!(!is_allowed(&limiter, &request(&needs)).await, "over-admission");
     });
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimiter::{Backend, CompleteError, DefineError, Limiter, ReserveError, StateError};
 use ratelimiter_client::HttpLimiter;
 use testkit::redis::{Fixture, Persistence, TestRedis};
-use testkit::{PATIENCE, eventually, run};
+use testkit::{eventually, run};
 
 use crate::deployment::Deployment;
 use crate::processes::{ServerProcess, new_lease, waits};
@@ -38,11 +38,10 @@ pub async fn is_back(on: &Deployment, server: &ServerProcess) {
     assert!(limiter.reserve(&request).await.unwrap().is_allowed());
 }
 
-/// Waits until a server is ready. The client repeats what has no answer: one of the connections to Redis may still pause before it is
-/// opened again.
+/// Waits until a server is ready. From then on each request is answered: the first connection that is opened again ends the pauses of all.
 async fn ready_again(server: &ServerProcess) -> HttpLimiter {
     eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
-    server.limiter_repeating_for(PATIENCE)
+    server.limiter()
 }
 
 /// RDS-05
@@ -163,8 +162,7 @@ pub fn rds_05_wait_04_who_goes_away_in_an_outage_holds_nothing(_: &Fixture) {
         let redis = TestRedis::start(Persistence::None);
         let on = Deployment::on(&redis).with_brief_timeouts();
         let servers = on.two_servers().await;
-        let [first, second] =
-            servers.each_ref().map(|server| server.limiter_repeating_for(PATIENCE));
+        let [first, second] = servers.each_ref().map(ServerProcess::limiter);
         first.define(on.concurrency("slots", 3_600, 1)).await.unwrap();
         for _ in 0..4 {
             let holder = new_lease();
@@ -179,7 +177,9 @@ pub fn rds_05_wait_04_who_goes_away_in_an_outage_holds_nothing(_: &Fixture) {
             answer.abort();
             let was_answered = answer.await.is_ok();
             redis.resume();
-            eventually("it is ready", async || servers[0].get("/readyz").await.0 == 200).await;
+            for server in &servers {
+                ready_again(server).await;
+            }
             if was_answered {
                 // Before the outage began.
                 first.complete(&on.complete(lease, &[])).await.unwrap();

@@ -73,10 +73,9 @@ pub fn rds_06_a_read_only_replica_is_reported_until_it_is_the_primary(_: &Fixtur
         at_primary.server().await;
         let server = on.server().await;
         server.limiter().define(on.rolling("rate", 60, 5)).await.unwrap();
-        let port = primary.addr().port().to_string();
-        assert_eq!(redis.command(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        redis.follow(&primary).await;
         not_ready(&server, "it is a read-only replica").await;
-        assert_eq!(redis.command(&["REPLICAOF", "NO", "ONE"]), "OK");
+        redis.promote();
         // The primary had no limits of this installation.
         eventually("the limit is defined", async || {
             server.limiter().define(on.rolling("rate", 60, 5)).await.is_ok()
@@ -98,8 +97,7 @@ pub fn rds_06_a_redis_that_loads_its_data_is_reported(_: &Fixture) {
         let redis = TestRedis::start_with(Persistence::None, &slowly);
         let on = Deployment::on(&redis);
         let server = on.server().await;
-        let port = primary.addr().port().to_string();
-        assert_eq!(redis.command(&["REPLICAOF", "127.0.0.1", &port]), "OK");
+        redis.replicate(primary.addr());
         not_ready(&server, "it loads its data").await;
     });
 }
