@@ -4,7 +4,7 @@
 //! request opens another one, with growing pauses while that fails (`RDS-05`).
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::reply::{RETRY_AFTER, Reply};
 use crate::script::{ScriptName, Scripts};
 
 /// The pause after the first failed attempt to connect; it doubles with each further one.
-const RECONNECT_AFTER: Duration = Duration::from_millis(20);
-const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
+pub(crate) const RECONNECT_AFTER: Duration = Duration::from_millis(20);
+pub(crate) const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
 /// The most commands of one pipeline: a longer batch is sent in several, so that other requests come between.
 const PIPELINE_MAX: usize = 128;
 
@@ -53,6 +53,10 @@ pub struct Observations {
     pub calls: u64,
     /// Those without an answer, by [`RedisProblem::kind`].
     pub errors: Vec<(&'static str, u64)>,
+    /// Whether [changes are followed](crate::RedisLimiter::follow_changes) at the moment.
+    pub is_subscribed: bool,
+    /// Changes of definitions that were announced meanwhile, its own among them.
+    pub changes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +64,8 @@ struct Counters {
     round_trips: AtomicU64,
     calls: AtomicU64,
     errors: Mutex<Vec<(&'static str, u64)>>,
+    is_subscribed: AtomicBool,
+    changes: AtomicU64,
 }
 
 /// A connection, or none.
@@ -164,12 +170,27 @@ impl Connections {
     }
 
     pub(crate) fn observations(&self) -> Observations {
-        let Counters { round_trips, calls, errors } = &self.counters;
+        let Counters { round_trips, calls, errors, is_subscribed, changes } = &self.counters;
         Observations {
             round_trips: round_trips.load(Ordering::Relaxed),
             calls: calls.load(Ordering::Relaxed),
             errors: errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            is_subscribed: is_subscribed.load(Ordering::Relaxed),
+            changes: changes.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn begin_subscription(&self) {
+        self.counters.is_subscribed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether there was one.
+    pub(crate) fn end_subscription(&self) -> bool {
+        self.counters.is_subscribed.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_changes(&self, count: u64) {
+        self.counters.changes.fetch_add(count, Ordering::Relaxed);
     }
 
     /// The script cache of Redis was lost (`RDS-06`). Running a script by its text also loads it.
@@ -383,6 +404,6 @@ fn connect_timed_out(config: &RedisConfig) -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, told).into()
 }
 
-fn timed_out() -> RedisError {
+pub(crate) fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }

@@ -3,6 +3,7 @@
 //! A request becomes one call of a script with the definitions of its keys. Three answers of a script are not final: `stale` (the definitions
 //! have changed), `period` (the period of a calendar limit has ended) and `again` (more has expired than one call collects, `RDS-03`).
 
+mod changes;
 mod complete;
 mod define;
 mod denial;
