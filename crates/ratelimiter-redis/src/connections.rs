@@ -137,15 +137,17 @@ impl Connections {
     pub(crate) async fn run_all(
         &self,
         script: ScriptName,
-        calls: &[Cmd],
+        calls: Vec<Cmd>,
     ) -> Vec<Result<Reply, Unanswered>> {
         let mut replies = Vec::with_capacity(calls.len());
-        for chunk in calls.chunks(PIPELINE_MAX) {
-            let answers = match chunk {
-                [one] => vec![self.send(one).await],
-                _ => self.send_pipeline(chunk).await,
-            };
-            for (call, answer) in chunk.iter().zip(answers) {
+        let mut calls = calls.into_iter();
+        while calls.len() > 0 {
+            let mut pipeline = Pipeline::with_capacity(calls.len().min(PIPELINE_MAX));
+            for call in calls.by_ref().take(PIPELINE_MAX) {
+                pipeline.add_command(call);
+            }
+            let answers = self.send_pipeline(&pipeline).await;
+            for (call, answer) in pipeline.cmd_iter().zip(answers) {
                 replies.push(match answer {
                     Err(error) if is_unknown_script(&error) => {
                         self.load_and_run(script, call).await
@@ -215,27 +217,23 @@ impl Connections {
         .await
     }
 
-    async fn send_pipeline(&self, calls: &[Cmd]) -> Vec<Result<Value, RedisError>> {
-        let mut pipeline = Pipeline::with_capacity(calls.len());
-        for call in calls {
-            pipeline.add_command(call.clone());
-        }
+    async fn send_pipeline(&self, pipeline: &Pipeline) -> Vec<Result<Value, RedisError>> {
+        let count = pipeline.len();
         let sent = self.with_connection(async |connection| {
-            self.count(calls.len());
-            let values = connection.send_packed_commands(&pipeline, 0, calls.len()).await?;
-            let mut errors = values.iter().filter_map(|value| error_of(value.clone()).err());
-            match errors.find(is_wrong_server) {
+            self.count(count);
+            let values = connection.send_packed_commands(pipeline, 0, count).await?;
+            match values.iter().find_map(wrong_server_in) {
                 Some(error) => Err(error),
                 None => Ok(values),
             }
         });
         match sent.await {
-            Ok(values) if values.len() == calls.len() => values.into_iter().map(error_of).collect(),
+            Ok(values) if values.len() == count => values.into_iter().map(error_of).collect(),
             Ok(_) => {
                 let error = RedisError::from((ErrorKind::Parse, "too few answers"));
-                calls.iter().map(|_| Err(error.clone())).collect()
+                vec![Err(error); count]
             }
-            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); count],
         }
     }
 
@@ -377,6 +375,14 @@ fn error_of(value: Value) -> Result<Value, RedisError> {
 
 fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// As [`is_wrong_server`], of an answer in a pipeline.
+fn wrong_server_in(answer: &Value) -> Option<RedisError> {
+    let Value::ServerError(error) = answer else { return None };
+    let is_wrong =
+        matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown));
+    is_wrong.then(|| error.clone().into())
 }
 
 /// After a failover another server is the primary, perhaps at the same address.

@@ -186,7 +186,7 @@ impl RedisLimiter {
             let asked = pending.iter().zip(calls).filter_map(|(at, call)| Some((*at, call?)));
             let (asked, calls): (Vec<usize>, Vec<Cmd>) = asked.unzip();
             pending.clear();
-            for (at, reply) in asked.into_iter().zip(self.redis.run_all(script, &calls).await) {
+            for (at, reply) in asked.into_iter().zip(self.redis.run_all(script, calls).await) {
                 let next = match reply {
                     Ok(reply) => self.next(reply, &generation).await,
                     Err(unanswered) => Err(unanswered),
