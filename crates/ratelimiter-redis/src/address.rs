@@ -1,6 +1,6 @@
 //! Where Redis is: the URL has the address of the primary, or those of sentinels that know it.
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
     ProtocolVersion, RedisError,
@@ -68,6 +68,19 @@ impl Address {
                 client.get_multiplexed_async_connection_with_config(settings).await
             }
             Self::Sentinels(sentinels) => Ok(sentinels.find_primary(settings).await?.1),
+        }
+    }
+
+    /// A connection to the primary, for messages.
+    pub(crate) async fn listen(
+        &self,
+        settings: &AsyncConnectionConfig,
+    ) -> Result<PubSub, RedisError> {
+        match self {
+            Self::Server(client) => client.get_async_pubsub().await,
+            Self::Sentinels(sentinels) => {
+                sentinels.find_primary(settings).await?.0.get_async_pubsub().await
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! request opens another one, with growing pauses while that fails (`RDS-05`).
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::reply::{RETRY_AFTER, Reply};
 use crate::script::{ScriptName, Scripts};
 
 /// The pause after the first failed attempt to connect; it doubles with each further one.
-const RECONNECT_AFTER: Duration = Duration::from_millis(20);
-const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
+pub(crate) const RECONNECT_AFTER: Duration = Duration::from_millis(20);
+pub(crate) const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
 /// The most commands of one pipeline: a longer batch is sent in several, so that other requests come between.
 const PIPELINE_MAX: usize = 128;
 
@@ -53,6 +53,10 @@ pub struct Observations {
     pub calls: u64,
     /// Those without an answer, by [`RedisProblem::kind`].
     pub errors: Vec<(&'static str, u64)>,
+    /// Whether [changes are followed](crate::RedisLimiter::follow_changes) at the moment.
+    pub is_subscribed: bool,
+    /// Changes of definitions that were announced meanwhile, its own among them.
+    pub changes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -60,6 +64,8 @@ struct Counters {
     round_trips: AtomicU64,
     calls: AtomicU64,
     errors: Mutex<Vec<(&'static str, u64)>>,
+    is_subscribed: AtomicBool,
+    changes: AtomicU64,
 }
 
 /// A connection, or none.
@@ -131,15 +137,17 @@ impl Connections {
     pub(crate) async fn run_all(
         &self,
         script: ScriptName,
-        calls: &[Cmd],
+        calls: Vec<Cmd>,
     ) -> Vec<Result<Reply, Unanswered>> {
         let mut replies = Vec::with_capacity(calls.len());
-        for chunk in calls.chunks(PIPELINE_MAX) {
-            let answers = match chunk {
-                [one] => vec![self.send(one).await],
-                _ => self.send_pipeline(chunk).await,
-            };
-            for (call, answer) in chunk.iter().zip(answers) {
+        let mut calls = calls.into_iter();
+        while calls.len() > 0 {
+            let mut pipeline = Pipeline::with_capacity(calls.len().min(PIPELINE_MAX));
+            for call in calls.by_ref().take(PIPELINE_MAX) {
+                pipeline.add_command(call);
+            }
+            let answers = self.send_pipeline(&pipeline).await;
+            for (call, answer) in pipeline.cmd_iter().zip(answers) {
                 replies.push(match answer {
                     Err(error) if is_unknown_script(&error) => {
                         self.load_and_run(script, call).await
@@ -164,12 +172,27 @@ impl Connections {
     }
 
     pub(crate) fn observations(&self) -> Observations {
-        let Counters { round_trips, calls, errors } = &self.counters;
+        let Counters { round_trips, calls, errors, is_subscribed, changes } = &self.counters;
         Observations {
             round_trips: round_trips.load(Ordering::Relaxed),
             calls: calls.load(Ordering::Relaxed),
             errors: errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            is_subscribed: is_subscribed.load(Ordering::Relaxed),
+            changes: changes.load(Ordering::Relaxed),
         }
+    }
+
+    pub(crate) fn begin_subscription(&self) {
+        self.counters.is_subscribed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether there was one.
+    pub(crate) fn end_subscription(&self) -> bool {
+        self.counters.is_subscribed.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_changes(&self, count: u64) {
+        self.counters.changes.fetch_add(count, Ordering::Relaxed);
     }
 
     /// The script cache of Redis was lost (`RDS-06`). Running a script by its text also loads it.
@@ -194,27 +217,23 @@ impl Connections {
         .await
     }
 
-    async fn send_pipeline(&self, calls: &[Cmd]) -> Vec<Result<Value, RedisError>> {
-        let mut pipeline = Pipeline::with_capacity(calls.len());
-        for call in calls {
-            pipeline.add_command(call.clone());
-        }
+    async fn send_pipeline(&self, pipeline: &Pipeline) -> Vec<Result<Value, RedisError>> {
+        let count = pipeline.len();
         let sent = self.with_connection(async |connection| {
-            self.count(calls.len());
-            let values = connection.send_packed_commands(&pipeline, 0, calls.len()).await?;
-            let mut errors = values.iter().filter_map(|value| error_of(value.clone()).err());
-            match errors.find(is_wrong_server) {
+            self.count(count);
+            let values = connection.send_packed_commands(pipeline, 0, count).await?;
+            match values.iter().find_map(wrong_server_in) {
                 Some(error) => Err(error),
                 None => Ok(values),
             }
         });
         match sent.await {
-            Ok(values) if values.len() == calls.len() => values.into_iter().map(error_of).collect(),
+            Ok(values) if values.len() == count => values.into_iter().map(error_of).collect(),
             Ok(_) => {
                 let error = RedisError::from((ErrorKind::Parse, "too few answers"));
-                calls.iter().map(|_| Err(error.clone())).collect()
+                vec![Err(error); count]
             }
-            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); count],
         }
     }
 
@@ -358,6 +377,14 @@ fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
+/// As [`is_wrong_server`], of an answer in a pipeline.
+fn wrong_server_in(answer: &Value) -> Option<RedisError> {
+    let Value::ServerError(error) = answer else { return None };
+    let is_wrong =
+        matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown));
+    is_wrong.then(|| error.clone().into())
+}
+
 /// After a failover another server is the primary, perhaps at the same address.
 fn is_wrong_server(error: &RedisError) -> bool {
     matches!(
@@ -383,6 +410,6 @@ fn connect_timed_out(config: &RedisConfig) -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, told).into()
 }
 
-fn timed_out() -> RedisError {
+pub(crate) fn timed_out() -> RedisError {
     io::Error::from(io::ErrorKind::TimedOut).into()
 }

@@ -3,6 +3,7 @@
 //! A request becomes one call of a script with the definitions of its keys. Three answers of a script are not final: `stale` (the definitions
 //! have changed), `period` (the period of a calendar limit has ended) and `again` (more has expired than one call collects, `RDS-03`).
 
+mod changes;
 mod complete;
 mod define;
 mod denial;
@@ -185,7 +186,7 @@ impl RedisLimiter {
             let asked = pending.iter().zip(calls).filter_map(|(at, call)| Some((*at, call?)));
             let (asked, calls): (Vec<usize>, Vec<Cmd>) = asked.unzip();
             pending.clear();
-            for (at, reply) in asked.into_iter().zip(self.redis.run_all(script, &calls).await) {
+            for (at, reply) in asked.into_iter().zip(self.redis.run_all(script, calls).await) {
                 let next = match reply {
                     Ok(reply) => self.next(reply, &generation).await,
                     Err(unanswered) => Err(unanswered),

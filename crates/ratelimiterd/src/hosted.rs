@@ -11,6 +11,7 @@ use ratelimiter::{
     OpenLease, Page, RegisteredLimit, Registry, RenewError, RenewRequest, Renewal, Requirement,
     ReserveError, ReserveRequest, StateError, Unanswered,
 };
+use tokio::sync::Notify;
 
 use crate::runtime::Runtime;
 
@@ -196,6 +197,12 @@ pub trait HostedBackend: Backend + 'static {
     /// The backend gave no answer.
     fn definitions(&self) -> impl Future<Output = Result<Registry, Unanswered>> + Send {
         async { Ok(Registry::new()) }
+    }
+
+    /// Notifies of changes of definitions that other servers make, for as long as it runs, so that those who wait for room ask again. By default
+    /// there is nothing to follow: on a shared document, the administration notices them.
+    fn follow_changes(&self, _changed: &Notify) -> impl Future<Output = ()> + Send {
+        async {}
     }
 
     /// Whether the backend answers.

@@ -10,6 +10,7 @@ use ratelimiter::{
     Unanswered,
 };
 use ratelimiter_redis::{LOOK_EVERY, Observations, RedisLimiter, RedisOptions};
+use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::hosted::{HostedBackend, NotReady};
@@ -118,6 +119,10 @@ impl HostedBackend for RedisLimiter {
         self.registry().await
     }
 
+    async fn follow_changes(&self, changed: &Notify) {
+        Self::follow_changes(self, || changed.notify_one()).await;
+    }
+
     async fn ready(&self) -> Result<(), NotReady> {
         Self::ready(self).await.map_err(|problem| NotReady { reason: problem.to_string() })
     }
@@ -147,7 +152,7 @@ impl HostedBackend for RedisLimiter {
 }
 
 fn write_observations(seen: &Observations, text: &mut Text) {
-    let Observations { round_trips, calls, errors } = seen;
+    let Observations { round_trips, calls, errors, is_subscribed, changes } = seen;
     let name = "ratelimiter_redis_round_trips_total";
     text.family(name, "counter", "Requests and pipelines sent to Redis.");
     text.sample(name, &[], *round_trips);
@@ -159,6 +164,20 @@ fn write_observations(seen: &Observations, text: &mut Text) {
     for (reason, count) in errors {
         text.sample(name, &[("reason", reason)], *count);
     }
+    let name = "ratelimiter_redis_subscribed";
+    text.family(
+        name,
+        "gauge",
+        "Whether changes of limits at other servers are followed (1) or not (0).",
+    );
+    text.sample(name, &[], u8::from(*is_subscribed));
+    let name = "ratelimiter_redis_changes_total";
+    text.family(
+        name,
+        "counter",
+        "Changes of limits that were announced, this server's own included.",
+    );
+    text.sample(name, &[], *changes);
 }
 
 #[cfg(test)]
@@ -169,13 +188,17 @@ mod tests {
     fn observations_are_counted_under_stable_names() {
         let errors = vec![("away", 2), ("memory", 1)];
         let mut text = Text::default();
-        write_observations(&Observations { round_trips: 7, calls: 9, errors }, &mut text);
+        let seen =
+            Observations { round_trips: 7, calls: 9, errors, is_subscribed: true, changes: 3 };
+        write_observations(&seen, &mut text);
         let text = text.into_string();
         for line in [
             "ratelimiter_redis_round_trips_total 7",
             "ratelimiter_redis_calls_total 9",
             "ratelimiter_redis_errors_total{reason=\"away\"} 2",
             "ratelimiter_redis_errors_total{reason=\"memory\"} 1",
+            "ratelimiter_redis_subscribed 1",
+            "ratelimiter_redis_changes_total 3",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }

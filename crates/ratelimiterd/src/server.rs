@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use ratelimiter::clock::MonotonicClock;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -41,6 +42,7 @@ pub struct Server {
     stop: CancellationToken,
     accepting: JoinHandle<()>,
     ticking: JoinHandle<()>,
+    following: JoinHandle<()>,
     tls: Option<Arc<Tls>>,
     access: Arc<Access>,
 }
@@ -102,6 +104,8 @@ impl Server {
             Waiting::new(Arc::clone(&backend), clock, &runtime, waiters_max, admin.changed());
         let stop = CancellationToken::new();
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));
+        let changed = admin.changed();
+        let following = tokio::spawn(follow(Arc::clone(&backend), changed, stop.clone()));
         let app = AppState {
             backend,
             limiter,
@@ -112,7 +116,7 @@ impl Server {
         };
         let connections = Connections::new(&config.server, ApiService::new(app), tls.clone());
         let accepting = tokio::spawn(accept(listener, connections, stop.clone()));
-        Ok(Self { local_addr, limit_count, stop, accepting, ticking, tls, access })
+        Ok(Self { local_addr, limit_count, stop, accepting, ticking, following, tls, access })
     }
 
     /// The address that the server listens on.
@@ -165,7 +169,7 @@ impl Server {
     /// Stops accepting, waits for open requests at most for `server.shutdown_timeout_ms`, and closes all connections.
     pub async fn stop(mut self) {
         self.stop.cancel();
-        for task in [&mut self.accepting, &mut self.ticking] {
+        for task in [&mut self.accepting, &mut self.ticking, &mut self.following] {
             if let Err(error) = task.await {
                 tracing::error!(%error, "server task failed");
             }
@@ -198,6 +202,11 @@ async fn tick<B: HostedBackend>(admin: Arc<Admin<B>>, stop: CancellationToken) {
             tracing::error!("background task panicked; it runs again at the next tick");
         }
     }
+}
+
+async fn follow<B: HostedBackend>(backend: Arc<B>, changed: Arc<Notify>, stop: CancellationToken) {
+    // It may end by itself.
+    let _ended = stop.run_until_cancelled(backend.follow_changes(&changed)).await;
 }
 
 pub(crate) fn as_usize(number: u64) -> usize {

@@ -9,6 +9,7 @@
 mod addresses;
 mod audit;
 mod calls;
+mod changes;
 mod context;
 mod differential;
 mod fixture;
@@ -47,6 +48,9 @@ fn main() -> ExitCode {
         rules::rds_01_every_request_is_one_call_of_a_script,
         rules::rds_01_limiters_share_one_truth,
         rules::rds_01_no_schedule_of_requests_over_admits,
+        changes::rds_01_a_change_is_known_elsewhere_without_a_request,
+        changes::rds_01_changes_are_followed_again_after_the_connection_is_lost,
+        changes::rds_01_requests_need_no_subscription,
         rules::reg_01_definitions_made_at_once_are_all_kept,
         rules::rds_02_the_time_is_that_of_redis,
         rules::rds_03_nothing_is_denied_while_expired_reservations_are_left,

@@ -320,6 +320,10 @@ pub fn rds_08_a_url_names_user_password_and_database(_: &Fixture) {
         let url = redis.url().replace("redis://", "redis://ratelimiter:PASSWORD@");
         let limiter = limiter_on(&format!("{url}/3"));
         every_operation(&limiter).await;
+        let follow = limiter.follow_changes(|| {});
+        let subscribed =
+            eventually("it may subscribe", async || limiter.observations().is_subscribed);
+        tokio::select! { _ = follow => {}, () = subscribed => {} }
         let other = limiter_on(&url);
         assert_eq!(other.states(&Page::default()).await.unwrap(), [], "database 0 is empty");
     });

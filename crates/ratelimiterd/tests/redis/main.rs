@@ -48,6 +48,8 @@ fn main() -> ExitCode {
         servers::rds_01_com_07_a_lease_of_one_server_is_completed_at_the_other,
         servers::rds_01_wait_06_a_complete_at_any_server_admits_who_waits,
         servers::rds_01_wait_04_who_gives_up_is_denied_for_good,
+        servers::rds_01_a_server_hears_of_changes_at_another,
+        servers::rds_01_wait_06_a_change_at_another_server_admits_who_waits,
         servers::metrics_include_redis,
         outages::rds_05_a_server_starts_without_redis_and_serves_once_it_is_there,
         outages::rds_05_a_redis_that_was_killed_is_reported_until_it_is_back,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimiter::{Backend, LeaseId, Limiter};
-use testkit::redis::Fixture;
+use testkit::redis::{Fixture, Persistence, TestRedis};
 use testkit::{eventually, run};
 
 use crate::deployment::Deployment;
@@ -86,6 +86,59 @@ pub fn rds_01_wait_04_who_gives_up_is_denied_for_good(fixture: &Fixture) {
             }
         }
         assert_eq!(on.state(&second, "slots").await.unwrap().usage.used, 0);
+    });
+}
+
+/// RDS-01: each server hears of changes at the other, also after the connection for that was lost.
+pub fn rds_01_a_server_hears_of_changes_at_another(_: &Fixture) {
+    run(async {
+        let redis = TestRedis::start(Persistence::None);
+        let on = Deployment::on(&redis);
+        let servers = on.two_servers().await;
+        let hears = async |count: u64| {
+            let lines = [
+                "ratelimiter_redis_subscribed 1".to_owned(),
+                format!("ratelimiter_redis_changes_total {count}"),
+            ];
+            for server in &servers {
+                eventually("it hears of the change", async || {
+                    let (_, text) = server.get("/metrics").await;
+                    lines.iter().all(|line| text.lines().any(|other| other == line))
+                })
+                .await;
+            }
+        };
+        hears(0).await;
+        servers[0].limiter().define(on.rolling("rate", 60, 5)).await.unwrap();
+        hears(1).await;
+        assert_eq!(redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]), "2");
+        let subscribers = || redis.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).lines().count();
+        eventually("they are subscribed", async || subscribers() == 2).await;
+        servers[1].limiter().define(on.rolling("rate", 60, 6)).await.unwrap();
+        hears(2).await;
+    });
+}
+
+/// RDS-01, WAIT-06: a capacity that is raised at another server is used at once. Here the server cannot look for room, and nothing expires.
+pub fn rds_01_wait_06_a_change_at_another_server_admits_who_waits(_: &Fixture) {
+    run(async {
+        let redis = TestRedis::start(Persistence::None);
+        let on = Deployment::on(&redis);
+        let other = on.server().await;
+        let limiter = other.limiter();
+        limiter.define(on.rolling("rate", 3_600, 1)).await.unwrap();
+        assert!(
+            limiter.reserve(&on.reserve(new_lease(), &[("rate", 1)])).await.unwrap().is_allowed()
+        );
+        // Only the script that looks for room needs this command.
+        let words = ["ACL", "SETUSER", "app", "on", ">s3cret", "~*", "&*", "+@all", "-hmget"];
+        assert_eq!(redis.command(&words), "OK");
+        let on = on.with("RATELIMITER_REDIS__URL", format!("redis://app:s3cret@{}", redis.addr()));
+        let server = on.server().await;
+        let request = waits(on.reserve(new_lease(), &[("rate", 1)]), Duration::from_secs(60));
+        let answer = server.wait(&request).await;
+        limiter.define(on.rolling("rate", 3_600, 2)).await.unwrap();
+        assert!(answer.await.unwrap().is_allowed());
     });
 }
 
