@@ -1,11 +1,13 @@
 //! What the tests of several crates share.
 //!
 //! [`RunSeed`] is the seed of a run, [`shortest`] shrinks what fails, [`Process`] and [`Server`] are child processes. Features: `waiting` waits in
-//! async tests, `limiter` has scripts of limiter calls, `coordination` a wrapper around providers, `tigerbeetle`, `postgres` and `redis`
-//! start real servers.
+//! async tests, `limiter` has scripts of limiter calls and what clients know of their leases, `coordination` a wrapper around providers,
+//! `tigerbeetle`, `postgres` and `redis` start real servers, `proxy` a proxy between them.
 
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+#[cfg(feature = "limiter")]
+pub mod admissions;
 #[cfg(any(feature = "redis", feature = "tigerbeetle"))]
 mod binary;
 #[cfg(feature = "coordination")]
@@ -13,6 +15,8 @@ pub mod coordination;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
+#[cfg(feature = "proxy")]
+mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod run_seed;
@@ -30,6 +34,8 @@ mod waiting;
 use std::time::Duration;
 
 pub use process::{Process, copy_program, this_program};
+#[cfg(feature = "proxy")]
+pub use proxy::Proxy;
 pub use run_seed::{RunSeed, VARIABLE};
 pub use server::{Server, ask, without_settings};
 pub use shortest::shortest;

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_ratelimiterd");
 
 /// Limits and requests of one test, whose keys no other test has, so that tests can share a backend.
+#[derive(Clone)]
 pub struct TestKeys {
     prefix: String,
 }
@@ -114,13 +115,12 @@ impl ServerProcess {
 
     /// A client of this server that repeats nothing by itself.
     pub fn limiter(&self) -> HttpLimiter {
-        self.limiter_repeating_for(Duration::ZERO)
+        self.limiter_within(self.client_timeout)
     }
 
-    /// A client of this server that repeats reserves and completes without an answer.
-    pub fn limiter_repeating_for(&self, repeat_for: Duration) -> HttpLimiter {
-        let options =
-            HttpOptions { timeout: self.client_timeout, repeat_for, ..HttpOptions::default() };
+    /// As [`ServerProcess::limiter`], with another timeout.
+    pub fn limiter_within(&self, timeout: Duration) -> HttpLimiter {
+        let options = HttpOptions { timeout, repeat_for: Duration::ZERO, ..HttpOptions::default() };
         HttpLimiter::with_options(&self.server.url(), options).unwrap()
     }
 

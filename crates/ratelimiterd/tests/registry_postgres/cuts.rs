@@ -1,13 +1,15 @@
 //! Connections that end, or stall, at any moment of a change.
 
+use tempfile::TempDir;
 use testkit::postgres::TestCluster;
-use testkit::{eventually, run};
+use testkit::{Proxy, eventually, run};
 
 use crate::database::TestDatabase;
 use crate::deployment::{Asked, MemoryServer, SharedServer, expect_capacity};
 use crate::ledger::SharedLedger;
-use crate::proxy::Proxy;
 
+/// The name that clients expect in the folder of a server's socket.
+const SOCKET: &str = ".s.PGSQL.5432";
 /// More answers than a change has; ticks have some too, so it is tried more than once.
 const ANSWERS_MAX: usize = 12;
 const ROUNDS_MAX: usize = 50;
@@ -16,19 +18,22 @@ const ROUNDS_MAX: usize = 50;
 struct Cut {
     database: TestDatabase,
     proxy: Proxy,
+    /// The folder of the proxy's socket.
+    folder: TempDir,
     cluster: TestCluster,
 }
 
 impl Cut {
     async fn new() -> Self {
         let (cluster, database) = TestDatabase::on_own_server().await;
-        let proxy = Proxy::start(cluster.folder());
-        Self { database, proxy, cluster }
+        let folder = tempfile::tempdir().unwrap();
+        let proxy = Proxy::unix(&folder.path().join(SOCKET), cluster.folder().join(SOCKET));
+        Self { database, proxy, folder, cluster }
     }
 
     /// The URL of a registry behind the proxy.
     fn url(&self) -> String {
-        let [from, to] = [self.cluster.folder(), self.proxy.folder()]
+        let [from, to] = [self.cluster.folder(), self.folder.path()]
             .map(|folder| format!("host={}", folder.display()));
         self.database.url("cut").replace(&from, &to)
     }

@@ -13,7 +13,6 @@ mod deployment;
 mod ledger;
 mod outages;
 mod ownership;
-mod proxy;
 mod secrets;
 mod start;
 mod takeovers;

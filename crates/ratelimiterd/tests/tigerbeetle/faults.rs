@@ -6,19 +6,21 @@ use std::time::Duration;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use testkit::{eventually, pass, run};
 
-use crate::load::{Load, insist_on_define};
+use crate::load::{Limits, Load, insist_on_define, short_or_long};
 use crate::servers::Deployment;
 
+/// There are fewer slots than clients, and the rate is reached on a fast machine.
+pub const LIMITS: Limits = Limits {
+    slots: 40,
+    slot_timeout_seconds: 3_600,
+    rate: 400,
+    rate_window_seconds: 2,
+    tokens: 2_000_000,
+    tokens_window_seconds: 10,
+    brief_timeout_seconds: 2,
+};
 /// So many leases are through when the service is back.
 const BACK: u64 = 50;
-
-/// The size of a fault: the short one in every test run, the long one on request.
-fn short_or_long<T>(short: T, long: T) -> T {
-    match std::env::var("RATELIMITER_FAULTS").as_deref() {
-        Ok("long") => long,
-        _ => short,
-    }
-}
 
 /// One of three replicas is killed, the others go on without it, and it is started again; each in turn.
 pub fn a_replica_of_three_is_killed_and_restarted_under_load(_: &Fixture) {
@@ -26,7 +28,7 @@ pub fn a_replica_of_three_is_killed_and_restarted_under_load(_: &Fixture) {
         let mut cluster = TestCluster::start_three(Mode::Development);
         let on = Deployment::on(&cluster).with_brief_timeouts();
         let servers = [on.server().await];
-        let load = Load::start(on, &servers).await;
+        let load = Load::start(&on, LIMITS, &servers).await;
         let rounds = short_or_long(2, 30);
         let mut away = Vec::new();
         for round in 0..rounds {
@@ -47,20 +49,20 @@ pub fn a_server_is_killed_again_and_again_under_load(_: &Fixture) {
         let cluster = TestCluster::start(Mode::Development);
         let on = Deployment::on(&cluster).with_brief_timeouts();
         let mut servers = [on.server().await];
-        let load = Load::start(on, &servers).await;
+        let load = Load::start(&on, LIMITS, &servers).await;
         let rounds: u64 = short_or_long(3, 50);
         let mut away = Vec::new();
         for round in 1..=rounds {
             load.progress(BACK).await;
-            let limit = load.on().rolling("generation", 60, round);
+            let limit = on.rolling("generation", 60, round);
             insist_on_define(&servers[0].limiter(), limit).await;
-            let killed = std::mem::replace(&mut servers[0], load.on().listening());
+            let killed = std::mem::replace(&mut servers[0], on.listening());
             killed.kill();
             load.replace(0, &servers[0]);
             away.push(load.progress(BACK).await);
             let is_ready = async || servers[0].get("/readyz").await.0 == 200;
             eventually("it is ready", is_ready).await;
-            let state = load.on().state(&servers[0].limiter(), "generation").await;
+            let state = on.state(&servers[0].limiter(), "generation").await;
             let kept = state.expect("no definition is lost").limit.capacity.get();
             assert_eq!(kept, round, "the last definition that was answered");
         }
@@ -76,7 +78,7 @@ pub fn a_cluster_is_stopped_for_a_while_under_load(_: &Fixture) {
         let cluster = TestCluster::start(Mode::Development);
         let on = Deployment::on(&cluster).with_brief_timeouts();
         let servers = [on.server().await];
-        let load = Load::start(on, &servers).await;
+        let load = Load::start(&on, LIMITS, &servers).await;
         let (rounds, stopped_for) = short_or_long((1, 2), (6, 10));
         let stopped_for = Duration::from_secs(stopped_for);
         let mut away = Vec::new();

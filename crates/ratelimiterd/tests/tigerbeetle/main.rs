@@ -12,6 +12,8 @@ use testkit::tigerbeetle::suite;
 mod definitions;
 mod faults;
 mod leases;
+#[path = "../processes/load.rs"]
+#[allow(dead_code, reason = "the tests on Redis use all of it")]
 mod load;
 mod outages;
 #[path = "../processes/servers.rs"]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use testkit::run;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
+use crate::faults::LIMITS;
 use crate::load::Load;
 use crate::servers::Deployment;
 
@@ -21,7 +22,7 @@ async fn soak(lasts: Duration) {
     let mut cluster = TestCluster::start(Mode::Development);
     let on = Deployment::on(&cluster).with_brief_timeouts();
     let mut servers = [on.server().await, on.server().await];
-    let load = Load::start(on, &servers).await;
+    let load = Load::start(&on, LIMITS, &servers).await;
     let kill_every = KILL_EVERY.min(lasts / 5);
     let mut turns = tokio::time::interval(kill_every);
     turns.tick().await;
@@ -33,7 +34,7 @@ async fn soak(lasts: Duration) {
             cluster.restart(0);
         }
         let victim = round % 2;
-        let killed = std::mem::replace(&mut servers[victim], load.on().listening());
+        let killed = std::mem::replace(&mut servers[victim], on.listening());
         killed.kill();
         load.replace(victim, &servers[victim]);
     }

@@ -38,18 +38,23 @@ impl TestRedis {
     }
 
     /// Waits until this replica has everything that the other server had written when this was called, and gets what that writes from now on.
-    /// For up to a second after a full copy only the replica believes that it does.
+    /// For up to a second after a full copy both believe so, and nothing is sent before the replica's next acknowledgement.
     ///
     /// # Panics
     /// It does not within [`PATIENCE`](crate::PATIENCE), or one of them is not running.
     pub async fn catch_up(&self, primary: &Self) {
-        let written: u64 = primary.replication("master_repl_offset").parse().expect("a number");
         let online = format!(",port={},state=online,", self.addr().port());
-        eventually("the replica is in sync", async || {
-            let has_read = || self.replication("slave_repl_offset").parse::<u64>();
+        eventually("the replica is online", async || {
             primary.command(&["INFO", "replication"]).contains(&online)
-                && self.replication("master_link_status") == "up"
-                && has_read().is_ok_and(|offset| offset >= written)
+        })
+        .await;
+        // It is sent to replicas and changes nothing.
+        primary.command(&["PUBLISH", "testkit:catch_up", ""]);
+        let written: u64 = primary.replication("master_repl_offset").parse().expect("a number");
+        eventually("the replica is in sync", async || {
+            let has_read = self.replication("slave_repl_offset").parse::<u64>();
+            self.replication("master_link_status") == "up"
+                && has_read.is_ok_and(|offset| offset >= written)
         })
         .await;
     }
