@@ -42,13 +42,23 @@ impl Deployment {
 
     /// The same, with servers that soon give up on Redis.
     pub fn with_brief_timeouts(self) -> Self {
-        Self { request_timeout_ms: BRIEF_MS, ..self }
+        self.with_request_timeout(BRIEF_MS)
+    }
+
+    /// The same, with servers that give up on Redis after this time.
+    pub fn with_request_timeout(self, request_timeout_ms: u64) -> Self {
+        Self { request_timeout_ms, ..self }
     }
 
     /// The same, with a variable in the environment of the servers.
     pub fn with(mut self, variable: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((variable, value.into()));
         self
+    }
+
+    /// What all its keys in Redis begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     pub fn folder(&self) -> &Path {

@@ -5,11 +5,17 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "what was counted is the answer of a run")]
 
+mod checks;
 mod conformance;
 mod definitions;
 mod deployment;
 mod encrypted;
+mod failover;
+mod faults;
+#[path = "../processes/load.rs"]
+mod load;
 mod outages;
 mod problems;
 #[path = "../processes/servers.rs"]
@@ -68,6 +74,19 @@ fn main() -> ExitCode {
         encrypted::rds_08_a_ca_that_cannot_be_used_is_refused_by_name,
         sentinels::rds_08_a_server_follows_a_failover,
         secrets::rds_08_a_password_is_in_no_log_at_any_level,
+        faults::rds_07_a_redis_that_syncs_each_answer_is_killed_under_load,
+        faults::rds_07_a_redis_that_syncs_every_second_is_killed_under_load,
+        faults::rds_06_the_script_cache_is_flushed_under_load,
+        faults::rds_05_a_redis_that_pauses_its_clients_under_load,
+        faults::rds_05_a_redis_that_hangs_under_load,
+        faults::rds_06_a_redis_without_memory_under_load,
+        faults::rds_01_servers_are_killed_in_turn_under_load,
+        faults::rds_05_rds_06_rds_07_faults_of_all_kinds_under_load,
+        failover::rds_07_a_replica_is_promoted_under_load,
+        failover::rds_07_a_replica_that_was_cut_off_is_promoted_under_load,
+        checks::the_checks_fail_if_servers_do_not_share_their_limits,
+        checks::the_checks_fail_if_redis_forgets_what_it_answered,
+        checks::the_checks_fail_if_a_hold_is_left,
     )
     .threads(THREADS);
     // What cannot be shown is left out, so that what is counted was run.
