@@ -1,5 +1,6 @@
 //! Where Redis is, and how to talk to it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::AsyncConnectionConfig;
@@ -33,7 +34,7 @@ pub struct RedisSettings {
 /// Checked settings of a Redis server.
 #[derive(Debug, Clone)]
 pub struct RedisConfig {
-    pub(crate) address: Address,
+    pub(crate) address: Arc<Address>,
     /// With the hash tag, so that all keys are in one slot of a cluster, and a colon.
     pub(crate) prefix: String,
     pub(crate) connections: u32,
@@ -100,7 +101,7 @@ impl RedisConfig {
         }
         Ok(Self {
             place: address.place(),
-            address,
+            address: Arc::new(address),
             prefix: format!("{{{prefix}}}:"),
             connections: *connections,
             request_timeout: Duration::from_millis(*request_timeout_ms),

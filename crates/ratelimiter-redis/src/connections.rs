@@ -4,8 +4,8 @@
 //! request opens another one, with growing pauses while that fails (`RDS-05`).
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use ratelimiter::Unanswered;
@@ -14,17 +14,16 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
+use crate::observations::{Counters, PIPELINE_MAX};
 use crate::options::TimeSource;
 use crate::problem::RedisProblem;
 use crate::reply::{RETRY_AFTER, Reply};
 use crate::script::{ScriptName, Scripts};
+use crate::server_info::ServerInfo;
 
 /// The pause after the first failed attempt to connect; it doubles with each further one.
 pub(crate) const RECONNECT_AFTER: Duration = Duration::from_millis(20);
 pub(crate) const RECONNECT_AFTER_MAX: Duration = Duration::from_secs(1);
-/// The most commands of one pipeline: a longer batch is sent in several, so that other requests come between.
-const PIPELINE_MAX: usize = 128;
-
 const HUNG_UP: &str =
     "it closes new connections; if it expects TLS there, redis.url begins with rediss://";
 const NO_HANDSHAKE: &str =
@@ -42,30 +41,6 @@ pub(crate) struct Connections {
     /// Why the last request had no answer, and which script it was; `None` after one that had.
     problem: RwLock<Option<(RedisProblem, Option<ScriptName>)>>,
     counters: Counters,
-}
-
-/// What the connections have counted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Observations {
-    /// Requests and pipelines that were sent.
-    pub round_trips: u64,
-    /// Script calls in them.
-    pub calls: u64,
-    /// Those without an answer, by [`RedisProblem::kind`].
-    pub errors: Vec<(&'static str, u64)>,
-    /// Whether [changes are followed](crate::RedisLimiter::follow_changes) at the moment.
-    pub is_subscribed: bool,
-    /// Changes of definitions that were announced meanwhile, its own among them.
-    pub changes: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    round_trips: AtomicU64,
-    calls: AtomicU64,
-    errors: Mutex<Vec<(&'static str, u64)>>,
-    is_subscribed: AtomicBool,
-    changes: AtomicU64,
 }
 
 /// A connection, or none.
@@ -171,28 +146,24 @@ impl Connections {
         problem.as_ref().map(|(problem, _)| problem.clone())
     }
 
-    pub(crate) fn observations(&self) -> Observations {
-        let Counters { round_trips, calls, errors, is_subscribed, changes } = &self.counters;
-        Observations {
-            round_trips: round_trips.load(Ordering::Relaxed),
-            calls: calls.load(Ordering::Relaxed),
-            errors: errors.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            is_subscribed: is_subscribed.load(Ordering::Relaxed),
-            changes: changes.load(Ordering::Relaxed),
+    pub(crate) const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Asks Redis how it is, and counts the past leases. A user that may not ask notices nothing.
+    pub(crate) async fn observe(&self) {
+        let past = format!("{}past", self.config.prefix);
+        let asked = self.with_connection(async |connection| {
+            let info = ServerInfo::read(connection).await?;
+            let past = connection.send_packed_command(cmd("LLEN").arg(past)).await?;
+            Ok((info, past))
+        });
+        if let Ok((info, past)) = asked.await {
+            self.counters.note_server(info);
+            if let Value::Int(count) = past {
+                self.counters.note_past_leases(u64::try_from(count).unwrap_or_default());
+            }
         }
-    }
-
-    pub(crate) fn begin_subscription(&self) {
-        self.counters.is_subscribed.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether there was one.
-    pub(crate) fn end_subscription(&self) -> bool {
-        self.counters.is_subscribed.swap(false, Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_changes(&self, count: u64) {
-        self.counters.changes.fetch_add(count, Ordering::Relaxed);
     }
 
     /// The script cache of Redis was lost (`RDS-06`). Running a script by its text also loads it.
@@ -211,7 +182,7 @@ impl Connections {
 
     async fn send(&self, call: &Cmd) -> Result<Value, RedisError> {
         self.with_connection(async |connection| {
-            self.count(1);
+            self.counters.count_round_trip(1);
             error_of(connection.send_packed_command(call).await?)
         })
         .await
@@ -220,7 +191,7 @@ impl Connections {
     async fn send_pipeline(&self, pipeline: &Pipeline) -> Vec<Result<Value, RedisError>> {
         let count = pipeline.len();
         let sent = self.with_connection(async |connection| {
-            self.count(count);
+            self.counters.count_round_trip(count);
             let values = connection.send_packed_commands(pipeline, 0, count).await?;
             match values.iter().find_map(wrong_server_in) {
                 Some(error) => Err(error),
@@ -244,7 +215,7 @@ impl Connections {
     ) -> Result<T, RedisError> {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];
         let answer_by = Instant::now() + self.config.request_timeout;
-        let connect = slot.connect(&self.config, &self.connects);
+        let connect = slot.connect(&self.config, &self.connects, &self.counters);
         let connected = tokio::time::timeout_at(answer_by, connect).await;
         let mut open = connected.unwrap_or_else(|_| Err(connect_timed_out(&self.config)))?;
         let sent = tokio::time::timeout_at(answer_by, send(&mut open.connection)).await;
@@ -255,11 +226,6 @@ impl Connections {
             slot.drop_connection(open.number);
         }
         sent
-    }
-
-    fn count(&self, calls: usize) {
-        self.counters.round_trips.fetch_add(1, Ordering::Relaxed);
-        self.counters.calls.fetch_add(calls as u64, Ordering::Relaxed);
     }
 
     fn interpret<T>(
@@ -275,12 +241,7 @@ impl Connections {
             Err(error) => error,
         };
         let problem = RedisProblem::of(&error, &self.config);
-        let mut errors = self.counters.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        match errors.iter_mut().find(|(kind, _)| *kind == problem.kind) {
-            Some((_, count)) => *count += 1,
-            None => errors.push((problem.kind, 1)),
-        }
-        drop(errors);
+        self.counters.count_error(problem.kind);
         let unanswered = Unanswered { reason: problem.to_string(), retry_after: RETRY_AFTER };
         if self.problem().is_none_or(|before| before.kind != problem.kind) {
             tracing::warn!(%error, reason = problem.kind, "redis does not answer");
@@ -314,6 +275,7 @@ impl Slot {
         &self,
         config: &RedisConfig,
         connects: &AtomicU64,
+        counters: &Counters,
     ) -> Result<NumberedConnection, RedisError> {
         if let Some(open) = self.open() {
             return Ok(open);
@@ -338,8 +300,9 @@ impl Slot {
         };
         // It may be cancelled when the time of its request is over.
         attempts.failed = failed(connect_timed_out(config));
-        match config.address.connect(&config.connection_settings()).await {
-            Ok(connection) => {
+        match connect(config).await {
+            Ok((connection, info)) => {
+                counters.note_server(info);
                 attempts.failed = None;
                 connects.fetch_add(1, Ordering::Relaxed);
                 let open = NumberedConnection { number: attempts.count, connection };
@@ -392,6 +355,14 @@ fn is_wrong_server(error: &RedisError) -> bool {
         ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
             | ErrorKind::AuthenticationFailed
     )
+}
+
+async fn connect(
+    config: &RedisConfig,
+) -> Result<(MultiplexedConnection, Option<ServerInfo>), RedisError> {
+    let mut connection = config.address.connect(&config.connection_settings()).await?;
+    let info = ServerInfo::read(&mut connection).await?;
+    Ok((connection, info))
 }
 
 /// A server that expects TLS takes the first command for an error, and hangs up.

@@ -15,19 +15,22 @@ mod config;
 mod connections;
 mod definitions;
 mod limiter;
+mod observations;
 mod options;
 mod problem;
 mod reply;
 mod script;
 mod sentinels;
+mod server_info;
 mod tls;
 
 pub use config::{
     CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, RedisConfig,
     RedisSettings,
 };
-pub use connections::Observations;
 pub use limiter::{CAPACITY_MAX, LOOK_EVERY, RedisLimiter};
+pub use observations::Observations;
 pub use options::{RedisOptions, TimeSource};
 pub use problem::RedisProblem;
+pub use server_info::ServerInfo;
 pub use tls::TlsSettings;

@@ -31,8 +31,9 @@ use redis::Cmd;
 
 use self::sweep::SweepState;
 use crate::config::RedisConfig;
-use crate::connections::{Connections, Observations};
+use crate::connections::Connections;
 use crate::definitions::Definitions;
+use crate::observations::Observations;
 use crate::options::RedisOptions;
 use crate::problem::RedisProblem;
 use crate::reply::{RETRY_AFTER, Reply, timestamp};
@@ -123,7 +124,7 @@ impl RedisLimiter {
 
     /// What was counted since the start.
     pub fn observations(&self) -> Observations {
-        self.redis.observations()
+        self.redis.counters().observations()
     }
 
     /// The key for which metrics of a limit are kept: its own, or that of the template that governs it. `None` if neither a definition nor a

@@ -8,6 +8,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use rustls::CertificateError;
 
 use crate::config::RedisConfig;
+use crate::server_info::TOO_OLD;
 
 /// Why Redis does not answer (`RDS-06`).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,7 +16,7 @@ use crate::config::RedisConfig;
 pub struct RedisProblem {
     /// Where it is, without the password.
     pub place: String,
-    /// The name of the reason, for metrics: `away`, `timeout`, `tls`, `sentinel`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
+    /// The name of the reason, for metrics: `away`, `timeout`, `tls`, `sentinel`, `version`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
     pub kind: &'static str,
     /// What is wrong, and what to do.
     pub reason: String,
@@ -54,6 +55,7 @@ fn kind_and_advice(error: &RedisError, text: &str) -> (&'static str, &'static st
             "permission",
             "the user may not do this; docs/operations/redis.md lists the rights it needs",
         ),
+        ErrorKind::InvalidClientConfig if text.starts_with(TOO_OLD) => ("version", "it is too old"),
         ErrorKind::MasterNameNotFoundBySentinel => ("sentinel", "no sentinel names a primary"),
         ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
         _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),

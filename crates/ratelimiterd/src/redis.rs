@@ -152,44 +152,76 @@ impl HostedBackend for RedisLimiter {
 }
 
 fn write_observations(seen: &Observations, text: &mut Text) {
-    let Observations { round_trips, calls, errors, is_subscribed, changes } = seen;
-    let name = "ratelimiter_redis_round_trips_total";
-    text.family(name, "counter", "Requests and pipelines sent to Redis.");
-    text.sample(name, &[], *round_trips);
-    let name = "ratelimiter_redis_calls_total";
-    text.family(name, "counter", "Calls of scripts and commands in them.");
-    text.sample(name, &[], *calls);
+    let Observations { round_trips, calls, errors, is_subscribed, changes, .. } = seen;
+    let mut one = |name: &str, kind: &str, help: &str, value: u64| {
+        text.family(name, kind, help);
+        text.sample(name, &[], value);
+    };
+    let help = "Requests and pipelines sent to Redis.";
+    one("ratelimiter_redis_round_trips_total", "counter", help, *round_trips);
+    let help = "Calls of scripts and commands in them.";
+    one("ratelimiter_redis_calls_total", "counter", help, *calls);
+    let help = "Whether changes of limits at other servers are followed (1) or not (0).";
+    one("ratelimiter_redis_subscribed", "gauge", help, u64::from(*is_subscribed));
+    let help = "Changes of limits that were announced, this server's own included.";
+    one("ratelimiter_redis_changes_total", "counter", help, *changes);
+    if let Some(server) = &seen.server {
+        let help = "Memory that Redis uses for everything in it.";
+        one("ratelimiter_redis_memory_used_bytes", "gauge", help, server.used_memory_bytes);
+        let help = "The most memory that Redis may use (maxmemory); 0 if there is no bound.";
+        one("ratelimiter_redis_memory_max_bytes", "gauge", help, server.maxmemory_bytes);
+        let help = "Whether the maxmemory-policy of Redis is another one than noeviction.";
+        one("ratelimiter_redis_may_evict", "gauge", help, u64::from(server.may_evict()));
+    }
+    let help = "Ended and denied leases that are remembered in Redis.";
+    one("ratelimiter_redis_past_leases", "gauge", help, seen.past_leases);
     let name = "ratelimiter_redis_errors_total";
     text.family(name, "counter", "Calls without an answer, by reason.");
     for (reason, count) in errors {
         text.sample(name, &[("reason", reason)], *count);
     }
-    let name = "ratelimiter_redis_subscribed";
-    text.family(
-        name,
-        "gauge",
-        "Whether changes of limits at other servers are followed (1) or not (0).",
-    );
-    text.sample(name, &[], u8::from(*is_subscribed));
-    let name = "ratelimiter_redis_changes_total";
-    text.family(
-        name,
-        "counter",
-        "Changes of limits that were announced, this server's own included.",
-    );
-    text.sample(name, &[], *changes);
+    write_pipeline_sizes(seen, text);
+}
+
+fn write_pipeline_sizes(seen: &Observations, text: &mut Text) {
+    let name = "ratelimiter_redis_pipeline_size";
+    text.family(name, "histogram", "Calls in one round trip.");
+    let (bucket, mut sum) = (format!("{name}_bucket"), 0);
+    for (power, count) in seen.pipeline_sizes.iter().enumerate() {
+        sum += count;
+        text.sample(&bucket, &[("le", &(1_u64 << power).to_string())], sum);
+    }
+    text.sample(&bucket, &[("le", "+Inf")], sum);
+    text.sample(&format!("{name}_sum"), &[], seen.calls);
+    text.sample(&format!("{name}_count"), &[], sum);
 }
 
 #[cfg(test)]
 mod tests {
+    use ratelimiter_redis::ServerInfo;
+
     use super::*;
 
     #[test]
     fn observations_are_counted_under_stable_names() {
         let errors = vec![("away", 2), ("memory", 1)];
         let mut text = Text::default();
-        let seen =
-            Observations { round_trips: 7, calls: 9, errors, is_subscribed: true, changes: 3 };
+        let server = ServerInfo {
+            version: "7.0.15".to_owned(),
+            used_memory_bytes: 1_000,
+            maxmemory_bytes: 2_000,
+            maxmemory_policy: "volatile-lru".to_owned(),
+        };
+        let seen = Observations {
+            round_trips: 7,
+            calls: 9,
+            pipeline_sizes: [6, 0, 1, 0, 0, 0, 0, 0],
+            errors,
+            is_subscribed: true,
+            changes: 3,
+            server: Some(server),
+            past_leases: 4,
+        };
         write_observations(&seen, &mut text);
         let text = text.into_string();
         for line in [
@@ -199,6 +231,16 @@ mod tests {
             "ratelimiter_redis_errors_total{reason=\"memory\"} 1",
             "ratelimiter_redis_subscribed 1",
             "ratelimiter_redis_changes_total 3",
+            "ratelimiter_redis_memory_used_bytes 1000",
+            "ratelimiter_redis_memory_max_bytes 2000",
+            "ratelimiter_redis_may_evict 1",
+            "ratelimiter_redis_past_leases 4",
+            "ratelimiter_redis_pipeline_size_bucket{le=\"2\"} 6",
+            "ratelimiter_redis_pipeline_size_bucket{le=\"4\"} 7",
+            "ratelimiter_redis_pipeline_size_bucket{le=\"128\"} 7",
+            "ratelimiter_redis_pipeline_size_bucket{le=\"+Inf\"} 7",
+            "ratelimiter_redis_pipeline_size_sum 9",
+            "ratelimiter_redis_pipeline_size_count 7",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }

@@ -25,7 +25,7 @@ impl RedisLimiter {
         let mut was_refused = false;
         loop {
             let Err(error) = self.listen(&changed).await;
-            if self.redis.end_subscription() {
+            if self.redis.counters().end_subscription() {
                 (pause, was_refused) = (RECONNECT_AFTER, false);
             }
             // Of a Redis that is away, the requests tell.
@@ -48,7 +48,7 @@ impl RedisLimiter {
         };
         let subscribed = timeout(config.request_timeout, subscribe).await;
         let (mut sink, mut messages) = subscribed.unwrap_or_else(|_| Err(timed_out()))?.split();
-        self.redis.begin_subscription();
+        self.redis.counters().begin_subscription();
         // What was announced before is lost.
         let mut is_announced = true;
         loop {
@@ -63,7 +63,7 @@ impl RedisLimiter {
                 Ok(Some(_)) => {
                     // One read is enough for all that have come.
                     let others = std::iter::from_fn(|| messages.next().now_or_never().flatten());
-                    self.redis.count_changes(1 + others.count() as u64);
+                    self.redis.counters().count_changes(1 + others.count() as u64);
                     is_announced = true;
                 }
                 Ok(None) => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),

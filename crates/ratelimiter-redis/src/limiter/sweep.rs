@@ -11,6 +11,8 @@ use crate::script::ScriptName;
 /// What one tick looks at.
 const LEASES_MAX: usize = 500;
 const INSTANCES_MAX: usize = 200;
+/// Ticks between two questions how Redis is: ten seconds at a server.
+const OBSERVE_EVERY: u32 = 40;
 
 /// Where the next tick goes on.
 #[derive(Debug, Default)]
@@ -21,6 +23,8 @@ pub(super) struct SweepState {
     templates: Vec<LimitKey>,
     /// The instance after which to go on.
     after: String,
+    /// Ticks until Redis is asked how it is.
+    observes_in: u32,
 }
 
 impl RedisLimiter {
@@ -32,6 +36,13 @@ impl RedisLimiter {
 
     async fn sweep_some(&self) -> Result<(), Unanswered> {
         let mut state = self.sweep.lock().await;
+        match state.observes_in.checked_sub(1) {
+            Some(left) => state.observes_in = left,
+            None => {
+                state.observes_in = OBSERVE_EVERY;
+                self.redis.observe().await;
+            }
+        }
         if state.templates.is_empty() {
             let counts = self.count_instances().await?;
             let is_gone = |(template, _): &(LimitKey, usize)| {

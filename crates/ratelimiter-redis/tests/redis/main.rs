@@ -19,7 +19,8 @@ mod rules;
 use std::process::ExitCode;
 
 use ratelimiter_conformance::suite::{FACTS, play};
-use testkit::redis::suite;
+use testkit::Suite;
+use testkit::redis::{Fixture, suite};
 
 use crate::context::{TestContext, Time};
 use crate::fixture::{OnRedis, capabilities};
@@ -38,12 +39,18 @@ fn main() -> ExitCode {
             });
         }
     }
-    macro_rules! add {
-        ($($module:ident::$test:ident,)+) => {
-            $(tests = tests.test(stringify!($test), $module::$test);)+
-        };
-    }
-    add! {
+    add_regressions(add_rules(tests)).run()
+}
+
+/// Adds tests under the names of their functions.
+macro_rules! add {
+    ($tests:ident: $($module:ident::$test:ident,)+) => {
+        $tests$(.test(stringify!($test), $module::$test))+
+    };
+}
+
+fn add_rules(tests: Suite<Fixture>) -> Suite<Fixture> {
+    add! { tests:
         differential::redis_answers_every_script_as_memory_does,
         rules::rds_01_every_request_is_one_call_of_a_script,
         rules::rds_01_limiters_share_one_truth,
@@ -60,6 +67,7 @@ fn main() -> ExitCode {
         rules::rds_05_a_redis_that_was_away_is_found_again,
         rules::rds_06_a_lost_script_cache_is_not_noticed,
         rules::rds_06_the_reason_is_told,
+        rules::rds_06_what_redis_says_of_itself_is_known,
         rules::rds_07_a_kill_loses_nothing_that_was_answered,
         rules::def_09_a_lease_of_a_deleted_limit_takes_nothing_of_its_successor,
         rules::rds_08_a_url_names_user_password_and_database,
@@ -70,6 +78,11 @@ fn main() -> ExitCode {
         addresses::rds_08_sentinels_may_have_a_password_and_tls,
         addresses::rds_08_why_sentinels_lead_nowhere_is_told,
         rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
+    }
+}
+
+fn add_regressions(tests: Suite<Fixture>) -> Suite<Fixture> {
+    add! { tests:
         regressions::a_lease_of_a_replaced_limit_has_ended,
         regressions::an_old_lease_of_an_instance_does_not_free_what_another_holds,
         regressions::a_lease_from_before_a_sweep_does_not_free_what_another_holds,
@@ -98,5 +111,4 @@ fn main() -> ExitCode {
         regressions::an_evicted_set_does_not_count_for_ever,
         audit::nothing_is_half_done_without_memory,
     }
-    tests.run()
 }

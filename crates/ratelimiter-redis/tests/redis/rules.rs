@@ -52,6 +52,8 @@ pub fn rds_01_every_request_is_one_call_of_a_script(servers: &Fixture) {
         let answers = limiter.reserve_batch(&batch).await;
         assert!(answers.iter().all(|answer| answer.as_ref().unwrap().is_allowed()));
         assert_eq!(counts(&limiter), (trips + 4, calls + 23), "a batch is pipelined");
+        let [.., up_to_32, up_to_64, up_to_128] = limiter.observations().pipeline_sizes;
+        assert_eq!((up_to_32, up_to_64, up_to_128), (1, 0, 0));
     });
 }
 
@@ -281,6 +283,32 @@ pub fn rds_06_the_reason_is_told(_: &Fixture) {
     });
 }
 
+/// RDS-06: a policy that evicts loses reservations.
+pub fn rds_06_what_redis_says_of_itself_is_known(_: &Fixture) {
+    let redis = TestRedis::start_with(Persistence::None, &["--maxmemory", "100mb"]);
+    run(async {
+        let limiter = limiter_on(&redis.url());
+        limiter.define(rolling("tokens", 600, 100)).await.unwrap();
+        let server = limiter.observations().server.unwrap();
+        assert!(server.version.split('.').next().unwrap().parse::<u32>().unwrap() >= 7);
+        assert_eq!(server.maxmemory_bytes, 100 * 1024 * 1024);
+        assert!(server.used_memory_bytes > 0 && !server.may_evict(), "{server:?}");
+        redis.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-lru"]);
+        eventually("a tick notices", async || {
+            limiter.tick().await;
+            limiter.observations().server.unwrap().may_evict()
+        })
+        .await;
+        // A user without the right to ask is served all the same.
+        redis
+            .command(&["ACL", "SETUSER", "app", "on", ">s", "~*", "&*", "+@all", "-info", "-llen"]);
+        let app = limiter_on(&redis.url().replace("redis://", "redis://app:s@"));
+        assert!(is_allowed(&app, &request(&[("tokens", 1)])).await);
+        app.tick().await;
+        assert_eq!((app.observations().server, app.problem()), (None, None));
+    });
+}
+
 /// RDS-07
 pub fn rds_07_a_kill_loses_nothing_that_was_answered(_: &Fixture) {
     for persistence in [Persistence::AofAlways, Persistence::AofEverySecond] {
@@ -324,6 +352,8 @@ pub fn rds_08_a_url_names_user_password_and_database(_: &Fixture) {
         let subscribed =
             eventually("it may subscribe", async || limiter.observations().is_subscribed);
         tokio::select! { _ = follow => {}, () = subscribed => {} }
+        let seen = limiter.observations();
+        assert!(seen.server.is_some() && seen.past_leases > 0, "{seen:?}");
         let other = limiter_on(&url);
         assert_eq!(other.states(&Page::default()).await.unwrap(), [], "database 0 is empty");
     });

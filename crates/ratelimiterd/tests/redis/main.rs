@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         problems::rds_06_a_wrong_password_is_reported,
         problems::rds_06_a_missing_permission_is_reported_until_it_is_given,
         problems::rds_06_a_full_redis_is_reported_until_it_has_room,
+        problems::rds_06_a_policy_that_evicts_is_logged_and_counted,
         problems::rds_06_a_read_only_replica_is_reported_until_it_is_the_primary,
         problems::rds_06_a_redis_that_loads_its_data_is_reported,
         encrypted::rds_08_a_server_talks_to_redis_through_tls,

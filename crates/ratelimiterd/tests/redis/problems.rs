@@ -64,6 +64,23 @@ pub fn rds_06_a_full_redis_is_reported_until_it_has_room(_: &Fixture) {
     });
 }
 
+/// RDS-06: a policy that evicts loses what is counted.
+pub fn rds_06_a_policy_that_evicts_is_logged_and_counted(_: &Fixture) {
+    run(async {
+        let arguments = ["--maxmemory-policy", "volatile-lru"];
+        let redis = TestRedis::start_with(Persistence::None, &arguments);
+        let on = Deployment::on(&redis);
+        let server = on.server().await;
+        let (_, metrics) = server.get("/metrics").await;
+        assert!(metrics.lines().any(|line| line == "ratelimiter_redis_may_evict 1"), "{metrics}");
+        server.server.process.signal("TERM");
+        let (_, log) = server.server.process.wait();
+        let lines = log.lines().filter(|line| line.contains("redis may evict what is counted"));
+        // Another limiter reads the definitions at the start.
+        assert!((1..=2).contains(&lines.count()), "{log}");
+    });
+}
+
 /// RDS-06
 pub fn rds_06_a_read_only_replica_is_reported_until_it_is_the_primary(_: &Fixture) {
     run(async {
