@@ -10,6 +10,8 @@ pub const CONNECTIONS_MAX: u32 = 64;
 pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
 /// The most bytes of a prefix.
 pub const PREFIX_BYTES_MAX: usize = 64;
+/// How the URL of a Redis server begins.
+const SCHEMES: [&str; 1] = ["redis://"];
 
 /// Settings of a Redis server that were not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,8 +104,13 @@ impl RedisConfig {
     }
 }
 
+/// Whether a URL is one of a Redis server, by its scheme. The rest of it may be invalid.
+pub fn is_redis_url(url: &str) -> bool {
+    SCHEMES.iter().any(|scheme| url.starts_with(scheme))
+}
+
 fn info_of(url: &str) -> Result<ConnectionInfo, ConfigError> {
-    if !url.starts_with("redis://") {
+    if !is_redis_url(url) {
         let reason = "it begins with redis://".to_owned();
         return Err(ConfigError::Url { reason });
     }

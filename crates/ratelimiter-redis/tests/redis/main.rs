@@ -10,6 +10,7 @@ mod audit;
 mod calls;
 mod context;
 mod differential;
+mod document;
 mod fixture;
 mod regressions;
 mod rules;
@@ -87,5 +88,5 @@ fn main() -> ExitCode {
         regressions::an_evicted_set_does_not_count_for_ever,
         audit::nothing_is_half_done_without_memory,
     }
-    tests.run()
+    document::add_to(tests).run()
 }

@@ -14,6 +14,7 @@ use testkit::redis::{Fixture, Persistence, TestRedis};
 
 use crate::calls::*;
 use crate::context::{TestContext, Time};
+use crate::document;
 
 /// How many round trips and script calls a limiter has made.
 fn counts(limiter: &RedisLimiter) -> (u64, u64) {
@@ -320,6 +321,7 @@ pub fn rds_08_a_url_names_user_password_and_database(_: &Fixture) {
         let url = redis.url().replace("redis://", "redis://ratelimiter:PASSWORD@");
         let limiter = limiter_on(&format!("{url}/3"));
         every_operation(&limiter).await;
+        document::every_operation(&document::document_at(&url, "ratelimiter")).await;
         let other = limiter_on(&url);
         assert_eq!(other.states(&Page::default()).await.unwrap(), [], "database 0 is empty");
     });
