@@ -36,7 +36,10 @@ pub(crate) use secrets::TokenHolder;
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
-use crate::{LimitsFile, PostgresRegistry, RedisRegistry, RegistryPlace, RegistryUrl};
+use crate::medium::RegistryDatabase;
+use crate::{
+    LimitsFile, PostgresRegistry, RedisDocumentRegistry, RedisRegistry, RegistryPlace, RegistryUrl,
+};
 
 /// The most events that TigerBeetle accepts in one batch.
 pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = MAX_BATCH_EVENTS_MAX as u64;
@@ -65,7 +68,7 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// The TigerBeetle backend.
     pub tigerbeetle: TigerBeetleConfig,
-    /// The Redis backend.
+    /// The Redis backend, or the registry in Redis.
     pub redis: RedisConfig,
 }
 
@@ -283,7 +286,7 @@ pub struct TigerBeetleConfig {
     pub expiry_lag_max_ms: u64,
 }
 
-/// The Redis backend.
+/// The Redis backend. A registry in Redis has the prefix and the timeout of this section.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
@@ -312,9 +315,15 @@ impl Config {
             (BackendChoice::Redis, _) => {
                 RegistryPlace::Redis(RedisRegistry::new(redis.checked(), limits_max))
             }
-            (_, Some(url)) => {
-                RegistryPlace::Postgres(PostgresRegistry::new(url.clone(), limits_max))
-            }
+            (_, Some(url)) => match url.database() {
+                RegistryDatabase::Postgres(url) => {
+                    RegistryPlace::Postgres(PostgresRegistry::new(url.clone(), limits_max))
+                }
+                RegistryDatabase::Redis { text, .. } => {
+                    let config = redis.checked_at(text);
+                    RegistryPlace::RedisDocument(RedisDocumentRegistry::new(config, limits_max))
+                }
+            },
             (_, None) => LimitsFile::new(&registry.path).with_limits_max(limits_max).into(),
         }
     }
@@ -326,9 +335,14 @@ impl RedisConfig {
     /// # Panics
     /// They are invalid; those of a config that was read never are.
     pub(crate) fn checked(&self) -> ratelimiter_redis::RedisConfig {
-        let Self { url, prefix, connections, request_timeout_ms } = self;
+        self.checked_at(self.url.secret())
+    }
+
+    /// The same with another URL.
+    fn checked_at(&self, url: &str) -> ratelimiter_redis::RedisConfig {
+        let Self { url: _, prefix, connections, request_timeout_ms } = self;
         let settings = RedisSettings {
-            url: url.secret().to_owned(),
+            url: url.to_owned(),
             prefix: prefix.clone(),
             connections: u32::try_from(*connections).unwrap_or(u32::MAX),
             request_timeout_ms: *request_timeout_ms,
