@@ -14,6 +14,8 @@ pub const CONNECTIONS_MAX: u32 = 64;
 pub const REQUEST_TIMEOUT_MS_MAX: u64 = 60_000;
 /// The most bytes of a prefix.
 pub const PREFIX_BYTES_MAX: usize = 64;
+/// How the URL of Redis, or of its sentinels, begins.
+const SCHEMES: [&str; 4] = ["redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://"];
 
 /// Settings of a Redis server that were not checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +120,11 @@ impl RedisConfig {
     pub fn place(&self) -> &str {
         &self.place
     }
+}
+
+/// Whether a URL is one of Redis or of its sentinels, by its scheme. The rest of it may be invalid.
+pub fn is_redis_url(url: &str) -> bool {
+    SCHEMES.iter().any(|scheme| url.starts_with(scheme))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::config::RedisConfig;
 use crate::observations::{Counters, PIPELINE_MAX};
 use crate::options::TimeSource;
 use crate::problem::RedisProblem;
-use crate::reply::{RETRY_AFTER, Reply};
+use crate::reply::Reply;
 use crate::script::{ScriptName, Scripts};
 use crate::server_info::ServerInfo;
 
@@ -101,11 +101,17 @@ impl Connections {
 
     /// Makes a call of a script.
     pub(crate) async fn run(&self, script: ScriptName, call: &Cmd) -> Result<Reply, Unanswered> {
+        Reply::new(self.try_run(script, call).await?)
+    }
+
+    /// Makes a call of a script, for callers that must know why there is no answer.
+    pub(crate) async fn try_run(
+        &self,
+        script: ScriptName,
+        call: &Cmd,
+    ) -> Result<Value, RedisProblem> {
         let answer = self.send(call).await;
-        match answer {
-            Err(error) if is_unknown_script(&error) => self.load_and_run(script, call).await,
-            answer => self.interpret(Some(script), answer).and_then(Reply::new),
-        }
+        self.load_if_unknown(script, call, answer).await
     }
 
     /// Makes several calls of a script, pipelined.
@@ -123,12 +129,8 @@ impl Connections {
             }
             let answers = self.send_pipeline(&pipeline).await;
             for (call, answer) in pipeline.cmd_iter().zip(answers) {
-                replies.push(match answer {
-                    Err(error) if is_unknown_script(&error) => {
-                        self.load_and_run(script, call).await
-                    }
-                    answer => self.interpret(Some(script), answer).and_then(Reply::new),
-                });
+                let answer = self.load_if_unknown(script, call, answer).await;
+                replies.push(answer.map_err(Unanswered::from).and_then(Reply::new));
             }
         }
         replies
@@ -137,7 +139,7 @@ impl Connections {
     /// Sends a plain command.
     pub(crate) async fn command(&self, command: &Cmd) -> Result<Value, Unanswered> {
         let answer = self.send(command).await;
-        self.interpret(None, answer)
+        Ok(self.interpret(None, answer)?)
     }
 
     /// Why the last request had no answer.
@@ -166,8 +168,16 @@ impl Connections {
         }
     }
 
-    /// The script cache of Redis was lost (`RDS-06`). Running a script by its text also loads it.
-    async fn load_and_run(&self, script: ScriptName, call: &Cmd) -> Result<Reply, Unanswered> {
+    /// Runs a script by its text if the script cache of Redis was lost (`RDS-06`). That also loads it.
+    async fn load_if_unknown(
+        &self,
+        script: ScriptName,
+        call: &Cmd,
+        answer: Result<Value, RedisError>,
+    ) -> Result<Value, RedisProblem> {
+        if !answer.as_ref().is_err_and(is_unknown_script) {
+            return self.interpret(Some(script), answer);
+        }
         let mut with_text = cmd("EVAL");
         with_text.arg(&self.scripts.get(script).text);
         for argument in call.args_iter().skip(2) {
@@ -177,7 +187,7 @@ impl Connections {
             };
         }
         let answer = self.send(&with_text).await;
-        self.interpret(Some(script), answer).and_then(Reply::new)
+        self.interpret(Some(script), answer)
     }
 
     async fn send(&self, call: &Cmd) -> Result<Value, RedisError> {
@@ -232,7 +242,7 @@ impl Connections {
         &self,
         script: Option<ScriptName>,
         answer: Result<T, RedisError>,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, RedisProblem> {
         let error = match answer {
             Ok(answer) => {
                 self.note_answer(script);
@@ -242,12 +252,11 @@ impl Connections {
         };
         let problem = RedisProblem::of(&error, &self.config);
         self.counters.count_error(problem.kind);
-        let unanswered = Unanswered { reason: problem.to_string(), retry_after: RETRY_AFTER };
         if self.problem().is_none_or(|before| before.kind != problem.kind) {
             tracing::warn!(%error, reason = problem.kind, "redis does not answer");
         }
-        self.set_problem(Some((problem, script)));
-        Err(unanswered)
+        self.set_problem(Some((problem.clone(), script)));
+        Err(problem)
     }
 
     /// An answer ends a problem, unless that is one of writes, and the script may not have written.

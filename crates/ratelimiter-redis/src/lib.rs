@@ -2,7 +2,7 @@
 //!
 //! # What is here
 //!
-//! [`RedisLimiter`] implements the rules that all backends share. Everything that must be atomic is a script of its own in `src/scripts`; this
+//! [`RedisLimiter`] implements the rules that all backends share. [`RedisDocument`] stores the definitions of another backend. Everything that must be atomic is a script of its own in `src/scripts`; this
 //! crate resolves definitions, sends one script call per request, and interprets the answer. No other crate uses a Redis client.
 
 #![allow(
@@ -14,6 +14,7 @@ mod address;
 mod config;
 mod connections;
 mod definitions;
+mod document;
 mod limiter;
 mod observations;
 mod options;
@@ -26,7 +27,11 @@ mod tls;
 
 pub use config::{
     CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, RedisConfig,
-    RedisSettings,
+    RedisSettings, is_redis_url,
+};
+pub use document::{
+    DocumentAccess, DocumentContent, DocumentError, DocumentLock, DocumentPeek, DocumentVersion,
+    HeldLocks, Ownership, RedisDocument, StagedText,
 };
 pub use limiter::{CAPACITY_MAX, LOOK_EVERY, RedisLimiter};
 pub use observations::Observations;

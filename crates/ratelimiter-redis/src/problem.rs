@@ -4,10 +4,12 @@ use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
+use ratelimiter::Unanswered;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use rustls::CertificateError;
 
 use crate::config::RedisConfig;
+use crate::reply::RETRY_AFTER;
 use crate::server_info::TOO_OLD;
 
 /// Why Redis does not answer (`RDS-06`).
@@ -40,6 +42,12 @@ impl RedisProblem {
     /// Reads are answered all the same.
     pub(crate) fn is_of_writes(&self) -> bool {
         matches!(self.kind, "read_only" | "replicas" | "memory" | "disk" | "permission")
+    }
+}
+
+impl From<RedisProblem> for Unanswered {
+    fn from(problem: RedisProblem) -> Self {
+        Self { reason: problem.to_string(), retry_after: RETRY_AFTER }
     }
 }
 

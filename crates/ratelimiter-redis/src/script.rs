@@ -5,9 +5,11 @@ use redis::Script;
 use crate::options::TimeSource;
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
+/// What the scripts of a [`RedisDocument`](crate::RedisDocument) have instead.
+const DOCUMENT_PRELUDE: &str = include_str!("scripts/document.lua");
 /// What only some scripts need: a line `--@ name` includes it. A function is made each time that a script comes by, so what is rarely needed stands
 /// where it is needed.
-const INCLUDES: [(&str, &str); 10] = [
+const INCLUDES: [(&str, &str); 11] = [
     ("bounds", include_str!("scripts/bounds.lua")),
     ("collect", include_str!("scripts/collect.lua")),
     ("debts", include_str!("scripts/debts.lua")),
@@ -17,6 +19,7 @@ const INCLUDES: [(&str, &str); 10] = [
     ("instances", include_str!("scripts/instances.lua")),
     ("parts", include_str!("scripts/parts.lua")),
     ("past", include_str!("scripts/past.lua")),
+    ("primary", include_str!("scripts/document_primary.lua")),
     ("take_out", include_str!("scripts/take_out.lua")),
 ];
 
@@ -36,6 +39,14 @@ pub(crate) enum ScriptName {
     Realign,
     Sweep,
     Ready,
+    DocumentPeek,
+    DocumentRead,
+    DocumentOwn,
+    DocumentLock,
+    DocumentRelease,
+    DocumentStage,
+    DocumentCommit,
+    DocumentDiscard,
 }
 
 /// The text of a script and its hash, by which Redis knows it.
@@ -50,7 +61,7 @@ pub(crate) struct LoadedScript {
 pub(crate) struct Scripts([LoadedScript; ScriptName::ALL.len()]);
 
 impl ScriptName {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 21] = [
         Self::Reserve,
         Self::Complete,
         Self::Renew,
@@ -64,7 +75,19 @@ impl ScriptName {
         Self::Realign,
         Self::Sweep,
         Self::Ready,
+        Self::DocumentPeek,
+        Self::DocumentRead,
+        Self::DocumentOwn,
+        Self::DocumentLock,
+        Self::DocumentRelease,
+        Self::DocumentStage,
+        Self::DocumentCommit,
+        Self::DocumentDiscard,
     ];
+
+    const fn is_of_document(self) -> bool {
+        self as usize >= Self::DocumentPeek as usize
+    }
 
     const fn text(self) -> &'static str {
         match self {
@@ -81,6 +104,14 @@ impl ScriptName {
             Self::Realign => include_str!("scripts/realign.lua"),
             Self::Sweep => include_str!("scripts/sweep.lua"),
             Self::Ready => include_str!("scripts/ready.lua"),
+            Self::DocumentPeek => include_str!("scripts/document_peek.lua"),
+            Self::DocumentRead => include_str!("scripts/document_read.lua"),
+            Self::DocumentOwn => include_str!("scripts/document_own.lua"),
+            Self::DocumentLock => include_str!("scripts/document_lock.lua"),
+            Self::DocumentRelease => include_str!("scripts/document_release.lua"),
+            Self::DocumentStage => include_str!("scripts/document_stage.lua"),
+            Self::DocumentCommit => include_str!("scripts/document_commit.lua"),
+            Self::DocumentDiscard => include_str!("scripts/document_discard.lua"),
         }
     }
 }
@@ -97,7 +128,10 @@ impl Scripts {
                 ScriptName::Complete => include_str!("scripts/complete_plain.lua"),
                 _ => "",
             };
-            let text = with_includes(&format!("{time}\n{plain}\n{PRELUDE}\n{}", name.text()));
+            let text = with_includes(&match name.is_of_document() {
+                true => format!("{DOCUMENT_PRELUDE}\n{}", name.text()),
+                false => format!("{time}\n{plain}\n{PRELUDE}\n{}", name.text()),
+            });
             let sha = Script::new(&text).get_hash().to_owned();
             LoadedScript { text, sha }
         }))

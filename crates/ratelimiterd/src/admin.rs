@@ -186,6 +186,14 @@ impl<B: HostedBackend> Admin<B> {
 }
 
 impl<B> Admin<B> {
+    /// Lets another server have the definitions. Nothing can be changed after that.
+    pub(crate) async fn close(&self) {
+        match &self.definitions {
+            Definitions::Stored(stored) => stored.close().await,
+            Definitions::Kept(_) => {}
+        }
+    }
+
     /// Number of limits at the start, if it was known.
     pub(crate) const fn limit_count(&self) -> Option<usize> {
         match &self.definitions {

@@ -38,7 +38,10 @@ pub(crate) use secrets::TokenHolder;
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
-use crate::{LimitsFile, PostgresRegistry, RedisRegistry, RegistryPlace, RegistryUrl};
+use crate::medium::RegistryDatabase;
+use crate::{
+    LimitsFile, PostgresRegistry, RedisDocumentRegistry, RedisRegistry, RegistryPlace, RegistryUrl,
+};
 
 /// The most events that TigerBeetle accepts in one batch.
 pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = MAX_BATCH_EVENTS_MAX as u64;
@@ -67,7 +70,7 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// The TigerBeetle backend.
     pub tigerbeetle: TigerBeetleConfig,
-    /// The Redis backend.
+    /// The Redis backend, or the registry in Redis.
     pub redis: RedisConfig,
 }
 
@@ -285,7 +288,7 @@ pub struct TigerBeetleConfig {
     pub expiry_lag_max_ms: u64,
 }
 
-/// The Redis backend.
+/// The Redis backend. A registry in Redis has the prefix and the timeout of this section.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
@@ -317,9 +320,15 @@ impl Config {
             (BackendChoice::Redis, _) => {
                 RegistryPlace::Redis(RedisRegistry::new(redis.checked(), limits_max))
             }
-            (_, Some(url)) => {
-                RegistryPlace::Postgres(PostgresRegistry::new(url.clone(), limits_max))
-            }
+            (_, Some(url)) => match url.database() {
+                RegistryDatabase::Postgres(url) => {
+                    RegistryPlace::Postgres(PostgresRegistry::new(url.clone(), limits_max))
+                }
+                RegistryDatabase::Redis { text, .. } => {
+                    let config = redis.check_at(text).expect("a config that exists is valid");
+                    RegistryPlace::RedisDocument(RedisDocumentRegistry::new(config, limits_max))
+                }
+            },
             (_, None) => LimitsFile::new(&registry.path).with_limits_max(limits_max).into(),
         }
     }
@@ -331,14 +340,14 @@ impl RedisConfig {
     /// # Panics
     /// They are invalid; those of a config that was read never are.
     pub(crate) fn checked(&self) -> ratelimiter_redis::RedisConfig {
-        self.check().expect("a config that exists is valid")
+        self.check_at(self.url.secret()).expect("a config that exists is valid")
     }
 
-    /// Checks the settings together.
-    pub(crate) fn check(&self) -> Result<ratelimiter_redis::RedisConfig, ValueError> {
-        let Self { url, tls, prefix, connections, request_timeout_ms } = self;
+    /// Checks the settings together, with the URL of the backend or of the registry.
+    pub(crate) fn check_at(&self, url: &str) -> Result<ratelimiter_redis::RedisConfig, ValueError> {
+        let Self { url: _, tls, prefix, connections, request_timeout_ms } = self;
         let settings = RedisSettings {
-            url: url.secret().to_owned(),
+            url: url.to_owned(),
             tls: tls.settings(),
             prefix: prefix.clone(),
             connections: u32::try_from(*connections).unwrap_or(u32::MAX),

@@ -29,7 +29,10 @@ pub mod waiting;
 pub use admin::RestoreError;
 pub use hosted::{HostedBackend, NotReady};
 pub use limits_file::{LimitsFile, LoadError};
-pub use medium::{PostgresRegistry, RedisRegistry, RegistryPlace, RegistryUrl, RegistryUrlError};
+pub use medium::{
+    PostgresRegistry, PostgresUrl, RedisDocumentRegistry, RedisRegistry, RegistryPlace,
+    RegistryUrl, RegistryUrlError,
+};
 pub use routes::BODY_BYTES_MAX;
 pub use server::{Reloaded, Server, StartError};
 pub use tls::{TlsError, TlsErrorKind, TlsField};

@@ -1,12 +1,14 @@
 //! Where the definitions are stored: one document with a version, which is replaced in two steps under a lock.
 //!
-//! The administration knows only this. The document is a limits file, or a row of a database with the content of one
-//! (`REG-01`).
+//! The administration knows only this. The document is a limits file, or the content of one in a database (`REG-01`).
 
 mod file;
 mod postgres;
 mod redis;
+mod redis_document;
 mod registry_url;
+mod start;
+mod text;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,14 +17,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use ratelimiter::Registry;
 use ratelimiter_wire::{LimitsDocument, PreservedFields};
 
 use self::file::FileMedium;
 pub use self::postgres::PostgresRegistry;
 pub use self::redis::RedisRegistry;
-pub use self::registry_url::{RegistryUrl, RegistryUrlError};
+pub use self::redis_document::RedisDocumentRegistry;
+pub(crate) use self::registry_url::RegistryDatabase;
+pub use self::registry_url::{PostgresUrl, RegistryUrl, RegistryUrlError};
 use crate::disk::{FileVersion, LockMode};
 use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, StagedDocument};
 use crate::runtime::Runtime;
@@ -34,6 +39,8 @@ pub enum RegistryPlace {
     File(LimitsFile),
     /// In a PostgreSQL database.
     Postgres(PostgresRegistry),
+    /// In Redis, where another backend keeps nothing else.
+    RedisDocument(RedisDocumentRegistry),
     /// In Redis, where the backend keeps them.
     Redis(RedisRegistry),
 }
@@ -130,6 +137,11 @@ pub(crate) trait Medium: fmt::Debug + Send + Sync {
 
     /// Removes everything that is staged, at the start of the only server.
     fn clear_staged(&self) -> BoxFuture<'_, ()>;
+
+    /// Ends the locks of a server that stops, unless they end with its process. Nothing can be changed after that.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        ready(()).boxed()
+    }
 }
 
 /// A new document beside the present one. Dropping it leaves it there, so that this or another server finds it.
@@ -144,13 +156,13 @@ pub(crate) trait Staged: Send {
     fn discard(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-/// A lock. It ends when this and its clones are dropped, or with the process.
+/// A lock. It ends when this and its clones are dropped, or with the process, in Redis a few seconds later.
 #[derive(Debug, Clone)]
 #[must_use = "writing needs the lock"]
 pub(crate) struct Lock(Arc<dyn Held>);
 
 trait Held: fmt::Debug + Send + Sync {
-    /// False if it was lost with the connection to a database.
+    /// False if it was lost, with the connection to a database or by a TTL.
     fn is_held(&self) -> bool;
 }
 
@@ -158,7 +170,8 @@ trait Held: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Version {
     File(FileVersion),
-    Row {
+    /// In a database.
+    Numbered {
         number: i64,
         /// The name under which it was staged.
         written_as: Option<String>,
@@ -179,6 +192,7 @@ impl RegistryPlace {
         match self {
             Self::File(file) => Some(Arc::new(FileMedium::new(file, Arc::clone(runtime)))),
             Self::Postgres(registry) => Some(registry.medium()),
+            Self::RedisDocument(registry) => Some(registry.medium()),
             Self::Redis(_) => None,
         }
     }
@@ -188,6 +202,7 @@ impl RegistryPlace {
         match self {
             Self::File(file) => file.limits_max(),
             Self::Postgres(registry) => registry.limits_max(),
+            Self::RedisDocument(registry) => registry.limits_max(),
             Self::Redis(registry) => registry.limits_max(),
         }
     }
@@ -200,6 +215,7 @@ impl RegistryPlace {
         match self {
             Self::File(file) => file.load(),
             Self::Postgres(registry) => registry.load().await,
+            Self::RedisDocument(registry) => registry.load().await,
             Self::Redis(registry) => registry.load().await,
         }
     }
@@ -211,6 +227,7 @@ impl fmt::Display for RegistryPlace {
         match self {
             Self::File(file) => file.path().display().fmt(f),
             Self::Postgres(registry) => f.write_str(registry.place()),
+            Self::RedisDocument(registry) => f.write_str(registry.place()),
             Self::Redis(registry) => f.write_str(registry.place()),
         }
     }

@@ -103,7 +103,8 @@ impl Server {
         let limiter =
             Waiting::new(Arc::clone(&backend), clock, &runtime, waiters_max, admin.changed());
         let stop = CancellationToken::new();
-        let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));
+        let answered = CancellationToken::new();
+        let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone(), answered.clone()));
         let changed = admin.changed();
         let following = tokio::spawn(follow(Arc::clone(&backend), changed, stop.clone()));
         let app = AppState {
@@ -115,7 +116,11 @@ impl Server {
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         };
         let connections = Connections::new(&config.server, ApiService::new(app), tls.clone());
-        let accepting = tokio::spawn(accept(listener, connections, stop.clone()));
+        let accepting = accept(listener, connections, stop.clone());
+        let accepting = tokio::spawn(async move {
+            let _answered = answered.drop_guard();
+            accepting.await;
+        });
         Ok(Self { local_addr, limit_count, stop, accepting, ticking, following, tls, access })
     }
 
@@ -193,7 +198,12 @@ async fn listen(address: &ListenAddr) -> Result<TcpListener, StartError> {
     })
 }
 
-async fn tick<B: HostedBackend>(admin: Arc<Admin<B>>, stop: CancellationToken) {
+/// Runs the background work until the server stops. Closes the registry when all requests are `answered`.
+async fn tick<B: HostedBackend>(
+    admin: Arc<Admin<B>>,
+    stop: CancellationToken,
+    answered: CancellationToken,
+) {
     let mut ticks = tokio::time::interval(TICK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -202,6 +212,8 @@ async fn tick<B: HostedBackend>(admin: Arc<Admin<B>>, stop: CancellationToken) {
             tracing::error!("background task panicked; it runs again at the next tick");
         }
     }
+    answered.cancelled().await;
+    admin.close().await;
 }
 
 async fn follow<B: HostedBackend>(backend: Arc<B>, changed: Arc<Notify>, stop: CancellationToken) {

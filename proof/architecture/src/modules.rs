@@ -32,8 +32,7 @@ impl Modules {
     /// If a file cannot be read or is not Rust.
     pub fn read(root: &Path) -> Self {
         let mut modules = Self::default();
-        let folder = root.parent().expect("a file is in a folder");
-        modules.read_file(&Vec::new(), root, folder);
+        modules.read_file(&Vec::new(), root, folder_of(root));
         modules
     }
 
@@ -72,7 +71,11 @@ impl Modules {
             let path = &[path.clone(), vec![name]].concat();
             match &child.content {
                 Some((_, items)) => self.read_items(path, file, &folder, items),
-                None => self.read_file(path, &file_of(child, file, children), &folder),
+                None => match named_file(child, file) {
+                    // The modules of such a file are beside it.
+                    Some(file) => self.read_file(path, &file, folder_of(&file)),
+                    None => self.read_file(path, &folder.with_extension("rs"), &folder),
+                },
             }
         }
     }
@@ -103,16 +106,19 @@ impl Modules {
     }
 }
 
-/// The file of `mod child;` in `file`.
-fn file_of(child: &ItemMod, file: &Path, children: &Path) -> PathBuf {
-    let folder = file.parent().expect("a file is in a folder");
+/// The file of `#[path = …] mod child;` in `file`.
+fn named_file(child: &ItemMod, file: &Path) -> Option<PathBuf> {
     for attribute in &child.attrs {
         if let Meta::NameValue(pair) = &attribute.meta
             && pair.path.is_ident("path")
             && let Expr::Lit(ExprLit { lit: Lit::Str(path), .. }) = &pair.value
         {
-            return folder.join(path.value());
+            return Some(folder_of(file).join(path.value()));
         }
     }
-    children.join(format!("{}.rs", child.ident))
+    None
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().expect("a file is in a folder")
 }

@@ -9,7 +9,7 @@ use ratelimiter_redis::{RedisConfig, RedisLimiter, RedisOptions, RedisSettings, 
 use testkit::redis::TestRedis;
 
 /// A busy machine is slow, and no answer here is about that.
-const ANSWER_MS: u64 = 60_000;
+pub const ANSWER_MS: u64 = 60_000;
 
 /// Whose time a test runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod calls;
 mod changes;
 mod context;
 mod differential;
+mod document;
 mod fixture;
 mod regressions;
 mod rules;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
             });
         }
     }
-    add_regressions(add_rules(tests)).run()
+    document::add_to(add_regressions(add_rules(tests))).run()
 }
 
 /// Adds tests under the names of their functions.

@@ -14,6 +14,7 @@ use testkit::redis::{Fixture, Persistence, TestRedis};
 
 use crate::calls::*;
 use crate::context::{TestContext, Time};
+use crate::document;
 
 /// How many round trips and script calls a limiter has made.
 fn counts(limiter: &RedisLimiter) -> (u64, u64) {
@@ -354,6 +355,7 @@ pub fn rds_08_a_url_names_user_password_and_database(_: &Fixture) {
         tokio::select! { _ = follow => {}, () = subscribed => {} }
         let seen = limiter.observations();
         assert!(seen.server.is_some() && seen.past_leases > 0, "{seen:?}");
+        document::every_operation(&document::document_at(&url, "ratelimiter")).await;
         let other = limiter_on(&url);
         assert_eq!(other.states(&Page::default()).await.unwrap(), [], "database 0 is empty");
     });

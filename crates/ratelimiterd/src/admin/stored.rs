@@ -349,6 +349,10 @@ impl<B: HostedBackend> StoredDefinitions<B> {
 }
 
 impl<B> StoredDefinitions<B> {
+    pub(super) async fn close(&self) {
+        self.medium.close().await;
+    }
+
     /// Adds the metrics of a registry in a database, in Prometheus' text format.
     pub(super) fn write_metrics(&self, text: &mut String) {
         let Some(is_connected) = self.medium.is_connected() else { return };

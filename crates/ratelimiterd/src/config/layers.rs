@@ -7,6 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{BackendChoice, Config, ConfigError, SettingError, ValueError, caller};
+use crate::RegistryUrl;
+use crate::medium::RegistryDatabase;
 use crate::tigerbeetle;
 use crate::tls::{Tls, TlsErrorKind};
 
@@ -19,6 +21,8 @@ const REGISTRY_PATH: &str = "registry.path";
 const REGISTRY_URL: &str = "registry.url";
 /// With Redis, neither of them.
 const BACKEND: &str = "server.backend: redis";
+/// Only of that backend.
+const REDIS_URL: &str = "redis.url";
 /// Separates a section from its key in the name of a variable.
 const ENVIRONMENT_SEPARATOR: &str = "__";
 
@@ -151,22 +155,10 @@ impl Layers {
         let config = Config::deserialize(Value::Object(tree)).expect("every value is valid");
         let origin_of = |path: &str| values.get(path).map_or("defaults", |(_, origin)| origin);
         let mut errors = check_combinations(&config, origin_of);
-        if config.registry.url.is_some() && values.contains_key(REGISTRY_PATH) {
-            let (origin, path) = (origin_of(REGISTRY_URL).to_owned(), REGISTRY_URL.to_owned());
-            let message = format!(
-                "{REGISTRY_PATH} is set too ({}); the limits are stored in one place, so remove one of them",
-                origin_of(REGISTRY_PATH)
-            );
-            errors.push(SettingError { origin, path, message });
-        }
-        for path in [REGISTRY_PATH, REGISTRY_URL] {
-            if config.server.backend == BackendChoice::Redis && values.contains_key(path) {
-                let (origin, path) = (origin_of(path).to_owned(), path.to_owned());
-                let message = format!(
-                    "the Redis backend ({BACKEND}) stores the limits in Redis, so remove this"
-                );
-                errors.push(SettingError { origin, path, message });
-            }
+        let is_set = |path: &str| values.contains_key(path);
+        for (path, message) in check_registry(&config, is_set, origin_of) {
+            let origin = origin_of(path).to_owned();
+            errors.push(SettingError { origin, path: path.to_owned(), message });
         }
         if errors.is_empty() { Ok(config) } else { Err(ConfigError { errors }) }
     }
@@ -215,6 +207,38 @@ fn insert(tree: &mut Map<String, Value>, path: &str, value: Value) {
     }
 }
 
+/// Checks that the limits are stored in one place. Returns each wrong path with the reason.
+fn check_registry<'a>(
+    config: &Config,
+    is_set: impl Fn(&str) -> bool,
+    origin_of: impl Fn(&str) -> &'a str,
+) -> Vec<(&'static str, String)> {
+    let mut errors = Vec::new();
+    let url = config.registry.url.as_ref();
+    if url.is_some() && is_set(REGISTRY_PATH) {
+        let message = format!(
+            "{REGISTRY_PATH} is set too ({}); the limits are stored in one place, so remove one of them",
+            origin_of(REGISTRY_PATH)
+        );
+        errors.push((REGISTRY_URL, message));
+    }
+    let is_in_redis =
+        url.is_some_and(|url| matches!(url.database(), RegistryDatabase::Redis { .. }));
+    if config.server.backend == BackendChoice::Redis {
+        for path in [REGISTRY_PATH, REGISTRY_URL].into_iter().filter(|path| is_set(path)) {
+            let message =
+                format!("the Redis backend ({BACKEND}) stores the limits in Redis, so remove this");
+            errors.push((path, message));
+        }
+    } else if is_in_redis && is_set(REDIS_URL) {
+        let message = format!(
+            "is only for the Redis backend ({BACKEND}); the limits are in the Redis of {REGISTRY_URL}, so remove this"
+        );
+        errors.push((REDIS_URL, message));
+    }
+    errors
+}
+
 /// Checks values that are valid alone but not together, and the files that they name.
 fn check_combinations<'a>(
     config: &Config,
@@ -244,8 +268,14 @@ fn check_combinations<'a>(
     {
         add_error("tigerbeetle", error.to_string());
     }
-    if config.server.backend == BackendChoice::Redis
-        && let Err(ValueError { path, message }) = config.redis.check()
+    let url = match (config.server.backend, config.registry.url.as_ref().map(RegistryUrl::database))
+    {
+        (BackendChoice::Redis, _) => Some(config.redis.url.secret()),
+        (_, Some(RegistryDatabase::Redis { text, .. })) => Some(text.as_str()),
+        (_, Some(RegistryDatabase::Postgres(_)) | None) => None,
+    };
+    if let Some(url) = url
+        && let Err(ValueError { path, message }) = config.redis.check_at(url)
     {
         add_error(&path, message);
     }

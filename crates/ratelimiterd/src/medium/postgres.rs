@@ -13,7 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -21,27 +21,24 @@ use futures::future::BoxFuture;
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{LeaseId, Registry};
 use ratelimiter_wire::{LimitsDocument, PreservedFields};
-use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
 
 use self::failure::Failure;
 use self::lock::SessionLock;
 use self::row::{Peeked, RegistryRow};
 use self::session::{Database, Session, connect_to_read, is_created};
-use super::{Changes, Lock, Medium, RegistryUrl, Staged, Version};
+use super::registry_url::PostgresUrl;
+use super::start::StartAttempts;
+use super::text::{self, TextReader};
+use super::{Changes, Lock, Medium, Staged, Version};
 use crate::disk::LockMode;
-use crate::limits_file::{self, LoadError, OwnError, SHARED_OWNERS, StagedDocument};
+use crate::limits_file::{LoadError, OwnError, SHARED_OWNERS, StagedDocument};
 
 /// How long to wait for an answer without a document.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait for a document to be sent or stored.
 const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often, and in what intervals, a server that starts asks for the ownership: the database may not have noticed yet
-/// that the connection of its predecessor has ended.
-const OWN_ATTEMPTS_MAX: usize = 10;
-const OWN_RETRY_EVERY: Duration = Duration::from_millis(100);
-/// The document of a registry without one. Its version says that unknown fields may come.
-const NO_LIMITS: &str = r#"{"version": 2, "limits": []}"#;
+/// The database may not have noticed yet that the connection of the server's predecessor has ended.
+const START_ATTEMPTS_MAX: usize = 10;
 
 const LOAD: &str = "SELECT document FROM ratelimiter_registry WHERE id = 1";
 const STAGE: &str = "UPDATE ratelimiter_registry SET staged = $1, staged_as = $2 WHERE id = 1 \
@@ -55,21 +52,20 @@ const CLEAR: &str = "UPDATE ratelimiter_registry SET staged = NULL, staged_as = 
 /// The registry in a PostgreSQL database, before a server connects to it.
 #[derive(Debug, Clone)]
 pub struct PostgresRegistry {
-    url: RegistryUrl,
+    url: PostgresUrl,
     limits_max: usize,
 }
 
 #[derive(Debug)]
 struct PostgresMedium {
     database: Arc<Database>,
-    limits_max: usize,
+    texts: TextReader,
     /// Unique to this server, and part of the names of what it stages.
     name: String,
     staged_count: AtomicU64,
     /// What this server wrote as the owner, to recognise its own lost connection.
     owner: std::sync::Mutex<Option<String>>,
-    /// It has asked for the ownership before.
-    has_asked: AtomicBool,
+    starts: StartAttempts,
     /// An advisory lock does not keep out its own session.
     changing: Arc<tokio::sync::Mutex<()>>,
 }
@@ -84,7 +80,7 @@ struct StagedRow {
 
 impl PostgresRegistry {
     /// The registry at this URL.
-    pub const fn new(url: RegistryUrl, limits_max: usize) -> Self {
+    pub const fn new(url: PostgresUrl, limits_max: usize) -> Self {
         Self { url, limits_max }
     }
 
@@ -100,11 +96,11 @@ impl PostgresRegistry {
     pub(super) fn medium(self) -> Arc<dyn Medium> {
         Arc::new(PostgresMedium {
             database: Database::new(self.url.options(), self.url.place().to_owned()),
-            limits_max: self.limits_max,
+            texts: self.texts(),
             name: LeaseId::generate(MonotonicClock::new().now()).to_string(),
             staged_count: AtomicU64::new(0),
             owner: std::sync::Mutex::default(),
-            has_asked: AtomicBool::new(false),
+            starts: StartAttempts::new(START_ATTEMPTS_MAX),
             changing: Arc::default(),
         })
     }
@@ -119,10 +115,13 @@ impl PostgresRegistry {
             let row = sqlx::query_scalar::<_, Option<String>>(LOAD);
             Ok(row.fetch_optional(&mut connection).await?.flatten())
         };
-        let read: Result<_, Failure> = read.await;
-        let text = read
-            .map_err(|failure| LoadError::unreadable(self.place().to_owned(), failure.error()))?;
-        parse(self.place(), text.as_deref().unwrap_or(NO_LIMITS), self.limits_max)
+        let (read, texts): (Result<_, Failure>, _) = (read.await, self.texts());
+        let text = read.map_err(|failure| texts.unreadable(failure.error()))?;
+        texts.read(text).await
+    }
+
+    fn texts(&self) -> TextReader {
+        TextReader::new(self.place().to_owned(), self.limits_max)
     }
 }
 
@@ -135,22 +134,6 @@ impl PostgresMedium {
     ) -> io::Result<T> {
         let done = self.database.run(answer_timeout, locks, work).await;
         done.map_err(|failure| failure.error_of(self.database.place()))
-    }
-
-    /// Parses on a thread that may take its time.
-    async fn parse(&self, text: String) -> Result<LimitsDocument, LoadError> {
-        let (place, limits_max) = (self.place(), self.limits_max);
-        let parsed = spawn_blocking(move || parse(&place, &text, limits_max)).await;
-        parsed
-            .unwrap_or_else(|_| Err(LoadError::unreadable(self.place(), Failure::Panicked.error())))
-    }
-
-    /// The same for what is staged.
-    async fn parse_staged(&self, name: String, text: Option<String>) -> io::Result<StagedDocument> {
-        let parsed = spawn_blocking(move || {
-            StagedDocument::new(PathBuf::from(name), text.as_deref().map(str::as_bytes))
-        });
-        parsed.await.map_err(|_| Failure::Panicked.error_of(self.database.place()))
     }
 
     /// Asks for the ownership once.
@@ -206,11 +189,11 @@ impl Medium for PostgresMedium {
     }
 
     fn limits_max(&self) -> usize {
-        self.limits_max
+        self.texts.limits_max()
     }
 
     fn empty(&self) -> LimitsDocument {
-        LimitsDocument::read(NO_LIMITS.as_bytes()).expect("it is valid")
+        text::empty()
     }
 
     fn is_connected(&self) -> Option<bool> {
@@ -220,7 +203,7 @@ impl Medium for PostgresMedium {
     fn open(&self) -> BoxFuture<'_, Result<(), LoadError>> {
         async {
             let connected = self.database.connect().await;
-            connected.map_err(|failure| LoadError::unreadable(self.place(), failure.error()))
+            connected.map_err(|failure| self.texts.unreadable(failure.error()))
         }
         .boxed()
     }
@@ -230,22 +213,7 @@ impl Medium for PostgresMedium {
     }
 
     fn own(&self, mode: LockMode, addr: SocketAddr) -> BoxFuture<'_, Result<Lock, OwnError>> {
-        async move {
-            let is_start = !self.has_asked.swap(true, Ordering::Relaxed);
-            let attempts_max = if is_start { OWN_ATTEMPTS_MAX } else { 1 };
-            let mut attempts = interval(OWN_RETRY_EVERY);
-            attempts.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            for _ in 1..attempts_max {
-                attempts.tick().await;
-                match self.try_own(mode, addr).await {
-                    Err(OwnError::InUse { .. }) => {}
-                    owned => return owned,
-                }
-            }
-            attempts.tick().await;
-            self.try_own(mode, addr).await
-        }
-        .boxed()
+        self.starts.own(move || self.try_own(mode, addr).boxed()).boxed()
     }
 
     fn try_lock(&self) -> BoxFuture<'_, io::Result<Option<Lock>>> {
@@ -271,16 +239,10 @@ impl Medium for PostgresMedium {
 
     fn load(&self) -> BoxFuture<'_, Result<(Option<Version>, LimitsDocument), LoadError>> {
         async {
-            let unreadable =
-                |failure: Failure| LoadError::unreadable(self.place(), failure.error());
             let read =
                 self.database.run(DOCUMENT_TIMEOUT, Vec::new(), |session| session.read().boxed());
-            let row = read.await.map_err(unreadable)?;
-            let document = match row.document {
-                Some(text) => self.parse(text).await?,
-                None => self.empty(),
-            };
-            Ok((row.version, document))
+            let row = read.await.map_err(|failure| self.texts.unreadable(failure.error()))?;
+            Ok((row.version, self.texts.read(row.document).await?))
         }
         .boxed()
     }
@@ -313,15 +275,8 @@ impl Medium for PostgresMedium {
             let Some(RegistryRow { version, document, staged_as, staged }) = read.await? else {
                 return Ok(None);
             };
-            let document = match document {
-                Some(text) => self.parse(text).await,
-                None => Err(LoadError::unreadable(self.place(), Failure::Missing.error())),
-            };
-            let mut uncommitted = Vec::new();
-            if let Some(name) = staged_as.filter(|_| is_locked) {
-                uncommitted.push(self.parse_staged(name, staged).await?);
-            }
-            Ok(Some(Changes { version, document, uncommitted }))
+            let staged = staged_as.filter(|_| is_locked).map(|name| (name, staged));
+            Ok(Some(self.texts.read_changes(version, document, staged).await?))
         }
         .boxed()
     }
@@ -330,8 +285,10 @@ impl Medium for PostgresMedium {
         async move {
             let (version, _) = self.peek().await?;
             let is_ours = match &version {
-                Some(Version::Row { written_as: Some(name), .. }) => name.starts_with(&self.name),
-                Some(Version::Row { .. } | Version::File(_)) | None => false,
+                Some(Version::Numbered { written_as: Some(name), .. }) => {
+                    name.starts_with(&self.name)
+                }
+                Some(Version::Numbered { .. } | Version::File(_)) | None => false,
             };
             Ok(is_ours || version == seen)
         }
@@ -346,8 +303,7 @@ impl Medium for PostgresMedium {
     ) -> BoxFuture<'_, io::Result<Box<dyn Staged>>> {
         let (registry, preserved) = (registry.clone(), preserved.clone());
         async move {
-            let text = spawn_blocking(move || limits_file::write(&registry, &preserved)).await;
-            let text = text.unwrap_or_else(|_| Err(Failure::Panicked.error()))?;
+            let text = text::write(&registry, &preserved).await?;
             let number = self.staged_count.fetch_add(1, Ordering::Relaxed);
             let name = format!("{}.{number}", self.name);
             let staged_as = name.clone();
@@ -431,8 +387,4 @@ async fn discard(
         async move { session.execute(DISCARD, Some(name)).await }.boxed()
     });
     discard.await
-}
-
-fn parse(place: &str, text: &str, limits_max: usize) -> Result<LimitsDocument, LoadError> {
-    limits_file::parse(|| place.to_owned(), text.as_bytes(), limits_max)
 }

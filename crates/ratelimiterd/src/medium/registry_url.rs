@@ -3,13 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ratelimiter_redis::{ConfigError, RedisConfig, RedisSettings, is_redis_url};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 use sqlx::postgres::PgConnectOptions;
 
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
-const REDIS_SCHEMES: [&str; 4] =
-    ["redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://"];
 /// The parameters that the driver knows. It would log the value of any other, which may be a misspelt password.
 const PARAMETERS: [&str; 18] = [
     "application_name",
@@ -32,9 +31,24 @@ const PARAMETERS: [&str; 18] = [
     "user",
 ];
 
-/// The URL of a PostgreSQL database, which may have a password. `Debug` and `Display` do not show that.
+/// The URL of a PostgreSQL database or of Redis, which may have a password. `Debug` and `Display` do not show that.
 #[derive(Clone, PartialEq, Eq)]
-pub struct RegistryUrl {
+pub struct RegistryUrl(RegistryDatabase);
+
+/// A database for a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum RegistryDatabase {
+    Postgres(PostgresUrl),
+    Redis {
+        /// With the password.
+        text: String,
+        place: String,
+    },
+}
+
+/// The URL of a PostgreSQL database, which may have a password. `Debug` does not show that.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl {
     text: String,
     place: String,
 }
@@ -46,14 +60,10 @@ pub enum RegistryUrlError {
     #[error("must be text, such as \"postgresql://user@host/database\"")]
     NotText,
     /// The scheme is another one.
-    #[error("must begin with postgresql://, as in postgresql://user@host/database")]
-    Scheme,
-    /// The scheme is Redis'.
     #[error(
-        "limits are stored in Redis only by the Redis backend (server.backend: redis), which needs no registry.url; use \
-         postgresql://, or registry.path"
+        "must begin with postgresql:// or redis://, as in postgresql://user@host/database or redis://host:6379"
     )]
-    Redis,
+    Scheme,
     /// It has several hosts.
     #[error("has several hosts; name one, whose address follows the primary")]
     SeveralHosts,
@@ -79,9 +89,37 @@ impl RegistryUrl {
     /// # Errors
     /// See [`RegistryUrlError`].
     pub fn new(text: &str) -> Result<Self, RegistryUrlError> {
-        if REDIS_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(RegistryUrlError::Redis);
+        if !is_redis_url(text) {
+            return PostgresUrl::new(text).map(RegistryDatabase::Postgres).map(Self);
         }
+        let config = RedisConfig::new(&RedisSettings::new(text)).map_err(|error| {
+            let message = error.to_string();
+            let reason = if let ConfigError::Url { reason } = error { reason } else { message };
+            RegistryUrlError::Unreadable { reason }
+        })?;
+        let (text, place) = (text.to_owned(), config.place().to_owned());
+        Ok(Self(RegistryDatabase::Redis { text, place }))
+    }
+
+    /// The URL without its password and its parameters.
+    pub fn place(&self) -> &str {
+        match &self.0 {
+            RegistryDatabase::Postgres(url) => url.place(),
+            RegistryDatabase::Redis { place, .. } => place,
+        }
+    }
+
+    pub(crate) const fn database(&self) -> &RegistryDatabase {
+        &self.0
+    }
+}
+
+impl PostgresUrl {
+    /// Checks a URL.
+    ///
+    /// # Errors
+    /// See [`RegistryUrlError`].
+    pub fn new(text: &str) -> Result<Self, RegistryUrlError> {
         let rest = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme));
         let rest = rest.ok_or(RegistryUrlError::Scheme)?;
         let (base, parameters) = rest.split_once('?').unwrap_or((rest, ""));
@@ -132,13 +170,19 @@ fn place_of(options: &PgConnectOptions) -> String {
 
 impl fmt::Debug for RegistryUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RegistryUrl({})", self.place)
+        write!(f, "RegistryUrl({})", self.place())
+    }
+}
+
+impl fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresUrl({})", self.place)
     }
 }
 
 impl fmt::Display for RegistryUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.place)
+        f.write_str(self.place())
     }
 }
 
@@ -165,8 +209,6 @@ mod tests {
     #[test]
     fn reg_01_a_url_of_another_scheme_is_refused() {
         for (text, error) in [
-            ("redis://cache/0", RegistryUrlError::Redis),
-            ("rediss://cache/0", RegistryUrlError::Redis),
             ("mysql://db/limits", RegistryUrlError::Scheme),
             ("./limits.json", RegistryUrlError::Scheme),
             ("", RegistryUrlError::Scheme),
@@ -176,6 +218,7 @@ mod tests {
             assert_eq!(RegistryUrl::new(text), Err(error), "{text}");
         }
         assert!(RegistryUrl::new("postgres://db/limits?options[search_path]=limits").is_ok());
+        assert!(RegistryUrl::new("redis://cache/0").is_ok());
     }
 
     /// REG-01
@@ -190,7 +233,13 @@ mod tests {
             assert_eq!(url.to_string(), "postgresql://app@db:5433/limits");
             assert_eq!(format!("{url:?}"), "RegistryUrl(postgresql://app@db:5433/limits)");
         }
+        let url = RegistryUrl::new("redis://app:s3cret@cache:7000/3").unwrap();
+        assert_eq!(url.to_string(), "redis://cache:7000/3");
+        assert_eq!(format!("{url:?}"), "RegistryUrl(redis://cache:7000/3)");
         for text in [
+            "redis://app:s3cret@cache/many",
+            "redis://app:s3cret@cache:port/0",
+            "redis://app:s3/cret@cache",
             "postgresql://app:s3cret@db:many/limits",
             "postgresql://app:s3#cret@db/limits",
             "postgresql://app:5/s3cret@db/limits",

@@ -2,7 +2,7 @@
 
 use ratelimiter::{Backend, Limiter};
 use testkit::redis::{Fixture, Persistence, TestRedis, TestSentinel};
-use testkit::{PATIENCE, run};
+use testkit::run;
 
 use crate::deployment::Deployment;
 use crate::outages::{is_back, not_ready};
@@ -16,7 +16,7 @@ pub fn rds_08_a_server_follows_a_failover(_: &Fixture) {
         let sentinels = TestSentinel::start_three(&primary, &replica).await;
         let on = Deployment::at(TestSentinel::url(&sentinels)).with_brief_timeouts();
         let server = on.server().await;
-        let limiter = server.limiter_repeating_for(PATIENCE);
+        let limiter = server.limiter();
         limiter.define(on.rolling("rate", 3_600, 5)).await.unwrap();
         let request = on.reserve(new_lease(), &[("rate", 2)]);
         let decision = limiter.reserve(&request).await.unwrap();

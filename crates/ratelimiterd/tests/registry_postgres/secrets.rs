@@ -7,17 +7,18 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use testkit::postgres::{Durability, TestCluster};
 use testkit::run;
 
-use crate::database::{TestDatabase, execute, is_true};
-use crate::deployment::{Asked, MemoryServer, refused, serving};
+use crate::postgres::{PostgresDatabase, execute, is_true};
+use crate::registry::database::Database;
+use crate::registry::deployment::{Asked, MemoryServer, refused, serving};
 
 /// REG-01
 pub fn reg_01_a_password_is_in_no_log_at_any_level() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let (cluster, database) = TestDatabase::on_own_server().await;
-        let (url, role) = database.create_writer("app").await;
+        let mut database = PostgresDatabase::on_own_server().await;
+        let (url, role) = (database.url_of_user("app").await, database.role("app"));
         database.execute(&format!("ALTER ROLE {role} PASSWORD 's3cret'")).await;
-        let rules = cluster.folder().join("data/pg_hba.conf");
+        let rules = database.cluster().folder().join("data/pg_hba.conf");
         let others = fs::read_to_string(&rules).unwrap();
         fs::write(&rules, format!("local all {role} scram-sha-256\n{others}")).unwrap();
         database.execute("SELECT pg_reload_conf()").await;

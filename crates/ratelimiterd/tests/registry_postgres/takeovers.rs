@@ -1,13 +1,15 @@
-//! The database fails over, is a standby or read-only for a while, or has lost changes.
+//! The database fails over, or is a standby or read-only for a while.
 
 use std::fs;
 
 use testkit::postgres::TestCluster;
 use testkit::{eventually, run};
 
-use crate::database::TestDatabase;
-use crate::deployment::{Asked, MemoryServer, SharedServer, expect_capacity, refused};
-use crate::ledger::SharedLedger;
+use crate::postgres::PostgresDatabase;
+use crate::registry::database::Database;
+use crate::registry::deployment::{Asked, MemoryServer, SharedServer, expect_capacity, refused};
+use crate::registry::ledger::SharedLedger;
+use crate::registry::outages::outage;
 
 /// Starts the server of the database again, as a standby.
 fn demote(cluster: &mut TestCluster) {
@@ -30,13 +32,12 @@ async fn expect_refused(server: &impl Asked, reason: &str) {
 /// REG-01: the locks of a standby keep nobody out, so a server does not use it.
 pub fn reg_01_servers_wait_for_the_primary_and_use_it_once_it_is_there() {
     run(async {
-        let ((mut cluster, database), ledger) =
-            (TestDatabase::on_own_server().await, SharedLedger::new());
+        let (mut database, ledger) = (PostgresDatabase::on_own_server().await, SharedLedger::new());
         let first = SharedServer::start(&database.url("a"), &ledger).await;
         let second = SharedServer::start(&database.url("b"), &ledger).await;
         first.insist_on_put("k", 7).await;
         expect_capacity(&second, "k", Some(7)).await;
-        demote(&mut cluster);
+        demote(database.cluster());
         for server in [&first, &second] {
             expect_refused(server, "it is a standby").await;
             assert!(!server.is_connected().await);
@@ -51,9 +52,9 @@ pub fn reg_01_servers_wait_for_the_primary_and_use_it_once_it_is_there() {
 pub fn reg_01_a_start_on_a_standby_is_refused() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let (mut cluster, database) = TestDatabase::on_own_server().await;
+        let mut database = PostgresDatabase::on_own_server().await;
         MemoryServer::start(&database.url("a"), folder.path()).kill();
-        demote(&mut cluster);
+        demote(database.cluster());
         let error = refused(&database.url("b"));
         assert!(error.contains("registry.url must name the primary"), "{error}");
         database.execute("SELECT pg_promote()").await;
@@ -66,13 +67,13 @@ pub fn reg_01_a_start_on_a_standby_is_refused() {
 pub fn reg_01_a_read_only_database_is_served_and_its_return_is_noticed() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let (_cluster, database) = TestDatabase::on_own_server().await;
-        let (url, role) = database.create_writer("app").await;
+        let database = PostgresDatabase::on_own_server().await;
+        let (url, role) = (database.url_of_user("app").await, database.role("app"));
         let server = MemoryServer::start(&url, folder.path());
         assert_eq!(server.put("k", 7).await.0, 200);
         let read_only = format!("ALTER ROLE {role} SET default_transaction_read_only = on");
         database.execute(&read_only).await;
-        database.terminate(&role).await;
+        database.terminate("app").await;
         expect_refused(&server, "read-only transaction").await;
         let writable = format!("ALTER ROLE {role} RESET default_transaction_read_only");
         database.execute(&writable).await;
@@ -91,43 +92,26 @@ pub fn reg_01_a_read_only_database_is_served_and_its_return_is_noticed() {
     });
 }
 
-/// REG-01: as a failover to a standby that was behind, or a restored backup.
-pub fn reg_01_a_memory_server_writes_again_what_the_database_has_lost() {
-    run(async {
-        let folder = tempfile::tempdir().unwrap();
-        let (_cluster, database) = TestDatabase::on_own_server().await;
-        let (url, role) = database.create_writer("app").await;
-        let server = MemoryServer::start(&url, folder.path());
-        assert_eq!(server.put("k", 7).await.0, 200);
-        database.execute("CREATE TABLE backup AS SELECT * FROM ratelimiter_registry").await;
-        assert_eq!(server.put("k", 8).await.0, 200);
-        database.execute(&format!("ALTER ROLE {role} NOLOGIN")).await;
-        database.terminate(&role).await;
-        eventually("the loss is noticed", async || !server.is_connected().await).await;
-        database
-            .execute("DELETE FROM ratelimiter_registry; INSERT INTO ratelimiter_registry SELECT * FROM backup")
-            .await;
-        database.execute(&format!("ALTER ROLE {role} LOGIN")).await;
-        let is_back = async || database.document().await.contains("\"capacity\": 8");
-        eventually("it is written again", is_back).await;
-    });
-}
-
 /// REG-01: `synchronous_commit = off` is a default that some databases have.
 pub fn reg_01_a_confirmed_change_outlives_a_crash_whatever_the_default_is() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let (mut cluster, database) = TestDatabase::on_own_server().await;
+        let mut database = PostgresDatabase::on_own_server().await;
         // Without a commit that waits, the log is written after ten seconds.
         database.execute("ALTER SYSTEM SET wal_writer_delay = '10s'").await;
         database.execute("ALTER SYSTEM SET synchronous_commit = off").await;
-        cluster.stop();
-        cluster.start_again();
+        database.cluster().stop();
+        database.start_again();
         let server = MemoryServer::start(&database.url("a"), folder.path());
         assert_eq!(server.put("k", 7).await.0, 200);
         server.kill();
-        cluster.crash();
-        cluster.start_again();
+        database.crash();
+        database.start_again();
         assert!(database.document().await.contains("\"capacity\": 7"));
     });
+}
+
+/// REG-01
+pub fn reg_01_servers_on_a_shared_backend_serve_through_an_outage() {
+    run(outage(|database: &mut PostgresDatabase| database.cluster().stop()));
 }

@@ -3,15 +3,16 @@
 use sqlx::Connection;
 use testkit::{eventually, run};
 
-use crate::database::TestDatabase;
-use crate::deployment::{Asked, SharedServer, expect_capacity};
-use crate::ledger::SharedLedger;
+use crate::postgres::PostgresDatabase;
+use crate::registry::database::Database;
+use crate::registry::deployment::{Asked, SharedServer, expect_capacity};
+use crate::registry::ledger::SharedLedger;
 
 /// REG-01: a server waits in the database's queue. If it only tried now and then, one that makes one change after another
 /// would keep it out.
 pub fn reg_01_servers_take_turns() {
     run(async {
-        let (database, ledger) = (TestDatabase::new().await, SharedLedger::new());
+        let (database, ledger) = (PostgresDatabase::new().await, SharedLedger::new());
         let server = SharedServer::start(&database.url("a"), &ledger).await;
         let schema = database.schema();
         let lock = format!(
@@ -19,9 +20,12 @@ pub fn reg_01_servers_take_turns() {
         );
         let change_of_another = database.begin(&lock).await;
         let release = async {
-            let is_waiting = "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) \
-                 WHERE locktype = 'advisory' AND NOT granted AND application_name = 'a')";
-            eventually("it waits", async || database.is_true(is_waiting).await).await;
+            let is_waiting = format!(
+                "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) \
+                 WHERE locktype = 'advisory' AND NOT granted AND application_name = '{}')",
+                database.role("a")
+            );
+            eventually("it waits", async || database.is_true(&is_waiting).await).await;
             change_of_another.close().await.unwrap();
         };
         futures::future::join(server.insist_on_put("k", 7), release).await;
@@ -32,7 +36,7 @@ pub fn reg_01_servers_take_turns() {
 /// REG-01
 pub fn reg_01_somebody_who_locks_the_row_delays_changes_and_nothing_else() {
     run(async {
-        let (database, ledger) = (TestDatabase::new().await, SharedLedger::new());
+        let (database, ledger) = (PostgresDatabase::new().await, SharedLedger::new());
         let server = SharedServer::start(&database.url("a"), &ledger).await;
         let other = SharedServer::start(&database.url("b"), &ledger).await;
         server.insist_on_put("k", 7).await;
@@ -51,9 +55,8 @@ pub fn reg_01_somebody_who_locks_the_row_delays_changes_and_nothing_else() {
 /// REG-01: the connection that has it is ended.
 pub fn reg_01_a_lock_that_cannot_be_released_does_not_keep_the_others_out() {
     run(async {
-        let ((_cluster, database), ledger) =
-            (TestDatabase::on_own_server().await, SharedLedger::new());
-        let (url, _) = database.create_writer("app").await;
+        let (database, ledger) = (PostgresDatabase::on_own_server().await, SharedLedger::new());
+        let url = database.url_of_user("app").await;
         database.execute("REVOKE EXECUTE ON FUNCTION pg_advisory_unlock(bigint) FROM PUBLIC").await;
         let server = SharedServer::start(&url, &ledger).await;
         let other = SharedServer::start(&database.url("other"), &ledger).await;

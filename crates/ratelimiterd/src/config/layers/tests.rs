@@ -3,6 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::RegistryPlace;
 use crate::config::{
     BackendChoice, CALLER_KEYS_MAX, CALLERS_MAX, CallerConfig, CallerName, RedisConfig, Token,
 };
@@ -194,7 +195,8 @@ fn rds_04_a_wrong_setting_of_redis_is_refused_by_name() {
 /// RDS-01, REG-01
 #[test]
 fn rds_01_the_limits_of_the_redis_backend_are_in_redis_only() {
-    for registry in ["path: limits.json", "url: 'postgresql://db/limits'"] {
+    for registry in ["path: limits.json", "url: 'postgresql://db/limits'", "url: 'redis://cache/0'"]
+    {
         let mut layers = Layers::new();
         layers.add_yaml("config.yaml", &format!("registry: {{ {registry} }}"));
         layers.add_text("--backend", "server.backend", "redis");
@@ -230,20 +232,55 @@ fn reg_01_a_registry_is_a_path_or_a_url() {
 
 /// REG-01
 #[test]
-fn reg_01_a_url_that_is_not_one_of_postgresql_is_refused_without_showing_it() {
+fn reg_01_a_registry_in_redis_has_the_prefix_and_the_timeout_of_the_redis_section() {
+    let mut layers = Layers::new();
+    let redis = "redis: { prefix: acme, request_timeout_ms: 250 }";
+    let url = "registry: { url: 'redis://app:s3cret@cache:7000/3' }";
+    layers.add_yaml("config.yaml", &format!("{redis}\n{url}"));
+    let config = layers.config().unwrap();
+    let place = config.registry_place();
+    assert_eq!(place.to_string(), "redis://cache:7000/3");
+    assert!(matches!(place, RegistryPlace::RedisDocument(_)), "{place:?}");
+    let shown = format!("{config:?}{place:?}");
+    assert!(shown.contains("{acme}") && shown.contains("250ms"), "{shown}");
+    assert!(!shown.contains("s3cret"), "{shown}");
     check_errors(
-        "registry: { url: 'redis://:s3cret@cache/0' }",
+        &format!("{url}\nredis: {{ url: 'redis://:s3cret@other' }}"),
         &expect![
-            "config.yaml: registry.url: limits are stored in Redis only by the Redis backend (server.backend: redis), which needs no registry.url; use postgresql://, or registry.path"
+            "config.yaml: redis.url: is only for the Redis backend (server.backend: redis); the limits are in the Redis of registry.url, so remove this"
+        ],
+    );
+    check_errors(
+        "registry: { path: limits.json, url: 'redis://:s3cret@cache' }",
+        &expect![
+            "config.yaml: registry.url: registry.path is set too (config.yaml); the limits are stored in one place, so remove one of them"
+        ],
+    );
+}
+
+/// REG-01
+#[test]
+fn reg_01_a_url_that_is_not_one_of_a_database_is_refused_without_showing_it() {
+    check_errors(
+        "registry: { url: 'redis://:s3cret@cache/many' }",
+        &expect![
+            "config.yaml: registry.url: cannot be read: Invalid database number - InvalidClientConfig"
         ],
     );
     check_errors(
         "registry: { url: 'mysql://app:s3cret@db/limits' }",
         &expect![
-            "config.yaml: registry.url: must begin with postgresql://, as in postgresql://user@host/database"
+            "config.yaml: registry.url: must begin with postgresql:// or redis://, as in postgresql://user@host/database or redis://host:6379"
         ],
     );
-    for text in ["", "7", "[", "mysql://app:s3cret@db, s3cret", "postgresql://app:s3cret@db:x/"] {
+    for text in [
+        "",
+        "7",
+        "[",
+        "mysql://app:s3cret@db, s3cret",
+        "postgresql://app:s3cret@db:x/",
+        "redis://:s3cret@c:x",
+    ] {
         let error = environment(&[("RATELIMITER_REGISTRY__URL", text)]).unwrap_err().to_string();
         assert!(error.starts_with("RATELIMITER_REGISTRY__URL: registry.url: "), "{text}: {error}");
         assert!(!error.contains("s3cret"), "{text}: {error}");

@@ -120,5 +120,8 @@ impl Session {
 }
 
 fn version_of(row: &PgRow) -> Result<Version, sqlx::Error> {
-    Ok(Version::Row { number: row.try_get("version")?, written_as: row.try_get("written_as")? })
+    Ok(Version::Numbered {
+        number: row.try_get("version")?,
+        written_as: row.try_get("written_as")?,
+    })
 }

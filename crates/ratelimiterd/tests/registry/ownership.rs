@@ -2,20 +2,20 @@
 
 use testkit::{eventually, run};
 
-use crate::database::TestDatabase;
-use crate::deployment::{Asked, MemoryServer, SharedServer, refused};
-use crate::ledger::SharedLedger;
+use super::database::Database;
+use super::deployment::{Asked, MemoryServer, SharedServer, refused};
+use super::ledger::SharedLedger;
 
 /// REG-01, OPS-06
-pub fn reg_01_ops_06_a_second_memory_server_is_refused_until_the_first_is_gone() {
+pub fn reg_01_ops_06_a_second_memory_server_is_refused_until_the_first_is_gone<D: Database>() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let database = TestDatabase::new().await;
+        let database = D::new().await;
         let first = MemoryServer::start(&database.url("a"), folder.path());
         let error = refused(&database.url("b"));
         let by = first.description();
         assert!(error.contains(&format!(" is in use by {by}; stop that, ")), "{error}");
-        assert!(error.contains("one of its own (registry.url)"), "{error}");
+        assert!(error.contains("one of its own (registry.url"), "{error}");
         assert_eq!(first.put("k", 7).await.0, 200, "the first one goes on");
         first.kill();
         let second = MemoryServer::start(&database.url("b"), folder.path());
@@ -25,10 +25,10 @@ pub fn reg_01_ops_06_a_second_memory_server_is_refused_until_the_first_is_gone()
 }
 
 /// REG-01, OPS-06
-pub fn reg_01_ops_06_servers_on_a_shared_backend_keep_a_memory_server_out() {
+pub fn reg_01_ops_06_servers_on_a_shared_backend_keep_a_memory_server_out<D: Database>() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let (database, ledger) = (TestDatabase::new().await, SharedLedger::new());
+        let (database, ledger) = (D::new().await, SharedLedger::new());
         let first = SharedServer::start(&database.url("a"), &ledger).await;
         let second = SharedServer::start(&database.url("b"), &ledger).await;
         let error = refused(&database.url("c"));
@@ -41,14 +41,14 @@ pub fn reg_01_ops_06_servers_on_a_shared_backend_keep_a_memory_server_out() {
 }
 
 /// REG-01, OPS-06
-pub fn reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage() {
+pub fn reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage<D: Database>() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let (mut cluster, database) = TestDatabase::on_own_server().await;
+        let mut database = D::on_own_server().await;
         let owner = MemoryServer::start(&database.url("a"), folder.path());
-        cluster.crash();
+        database.crash();
         eventually("the loss is noticed", async || !owner.is_connected().await).await;
-        cluster.start_again();
+        database.start_again();
         owner.insist_on_put("k", 7).await;
         let error = refused(&database.url("b"));
         assert!(error.contains(&owner.description()), "{error}");
@@ -56,19 +56,18 @@ pub fn reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage() {
 }
 
 /// REG-01, OPS-06: it cannot connect while another server takes the registry, changes it, and is gone again.
-pub fn reg_01_ops_06_an_owner_that_was_replaced_overwrites_nothing() {
+pub fn reg_01_ops_06_an_owner_that_was_replaced_overwrites_nothing<D: Database>() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let (_cluster, database) = TestDatabase::on_own_server().await;
-        let (url, role) = database.create_writer("owner").await;
+        let database = D::on_own_server().await;
+        let url = database.url_of_user("owner").await;
         let owner = MemoryServer::start(&url, folder.path());
         assert_eq!(owner.put("ours", 7).await.0, 200);
-        database.execute(&format!("ALTER ROLE {role} NOLOGIN")).await;
-        database.terminate(&role).await;
+        database.lock_out("owner").await;
         eventually("the loss is noticed", async || !owner.is_connected().await).await;
         let other = MemoryServer::start(&database.url("other"), folder.path());
         assert_eq!(other.put("theirs", 8).await.0, 200);
-        database.execute(&format!("ALTER ROLE {role} LOGIN")).await;
+        database.let_in("owner").await;
         let refusal = async || {
             let (status, body) = owner.put("ours", 9).await;
             assert!(status == 409 || status == 503, "{status} {body}");
@@ -89,5 +88,24 @@ pub fn reg_01_ops_06_an_owner_that_was_replaced_overwrites_nothing() {
         .await;
         let document = database.document().await;
         assert!(document.contains("theirs") && document.contains("\"capacity\": 7"), "{document}");
+    });
+}
+
+/// REG-01: as a failover to a standby that was behind, or a restored backup.
+pub fn reg_01_a_memory_server_writes_again_what_the_database_has_lost<D: Database>() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let database = D::on_own_server().await;
+        let url = database.url_of_user("app").await;
+        let server = MemoryServer::start(&url, folder.path());
+        assert_eq!(server.put("k", 7).await.0, 200);
+        database.back_up().await;
+        assert_eq!(server.put("k", 8).await.0, 200);
+        database.lock_out("app").await;
+        eventually("the loss is noticed", async || !server.is_connected().await).await;
+        database.restore().await;
+        database.let_in("app").await;
+        let is_back = async || database.document().await.contains("\"capacity\": 8");
+        eventually("it is written again", is_back).await;
     });
 }

@@ -9,9 +9,11 @@ use ratelimiterd::config::{Config, ListenAddr};
 use ratelimiterd::{RegistryUrl, Server};
 use testkit::{eventually, without_settings};
 
-use crate::ledger::SharedLedger;
+use super::ledger::SharedLedger;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ratelimiterd");
+/// How long to wait for Redis, where the registry is there: longer than by default, since a busy machine is slow.
+const REDIS_TIMEOUT_MS: u64 = 3_000;
 
 /// A server on the shared ledger.
 pub struct SharedServer {
@@ -26,14 +28,23 @@ pub struct MemoryServer {
 impl SharedServer {
     /// Starts a server and waits until it is ready.
     pub async fn start(url: &str, ledger: &SharedLedger) -> Self {
+        let server = Self::bind(url.to_owned(), ledger.clone()).await;
+        server.wait_until_ready().await;
+        server
+    }
+
+    pub async fn bind(url: String, ledger: SharedLedger) -> Self {
         let mut config = Config::default();
         config.server.listen_addr = ListenAddr::free_port();
-        config.registry.url = Some(RegistryUrl::new(url).unwrap());
-        let backend = TigerBeetleLimiter::new(ledger.clone(), LimiterOptions::default());
-        let server = Self { server: Server::bind(&config, backend).await.unwrap() };
-        let is_ready = async || server.get("/readyz").await.0 == 200;
+        config.registry.url = Some(RegistryUrl::new(&url).unwrap());
+        config.redis.request_timeout_ms = REDIS_TIMEOUT_MS;
+        let backend = TigerBeetleLimiter::new(ledger, LimiterOptions::default());
+        Self { server: Server::bind(&config, backend).await.unwrap() }
+    }
+
+    pub async fn wait_until_ready(&self) {
+        let is_ready = async || self.get("/readyz").await.0 == 200;
         eventually("the server is ready", is_ready).await;
-        server
     }
 
     pub async fn stop(self) {
@@ -150,7 +161,9 @@ pub async fn expect_capacity(at: &impl Asked, key: &str, capacity: Option<u64>) 
 }
 
 pub fn program() -> Command {
-    without_settings(Command::new(PROGRAM))
+    let mut command = without_settings(Command::new(PROGRAM));
+    command.env("RATELIMITER_REDIS__REQUEST_TIMEOUT_MS", REDIS_TIMEOUT_MS.to_string());
+    command
 }
 
 pub fn serving(url: &str) -> Command {

@@ -1,0 +1,153 @@
+//! Redis: a server of each test's own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use testkit::redis::{Persistence, TestRedis};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::registry::database::{Damage, Database, Proxied};
+use crate::registry::proxy::Switches;
+
+/// The keys of a registry with the default prefix.
+pub const DOCUMENT: &str = "{ratelimiter}:document";
+pub const STAGED: &str = "{ratelimiter}:document:staged";
+pub const OWNERS: &str = "{ratelimiter}:document:owners";
+pub const CHANGE: &str = "{ratelimiter}:document:change";
+pub const WAITING: &str = "{ratelimiter}:document:waiting";
+const BACKUP: &str = "backup";
+
+pub struct RedisDatabase {
+    pub redis: TestRedis,
+}
+
+impl RedisDatabase {
+    pub fn start(persistence: Persistence, arguments: &[&str]) -> Self {
+        Self { redis: TestRedis::start_with(persistence, arguments) }
+    }
+
+    /// Sends a command that succeeds.
+    pub fn command(&self, words: &[&str]) -> String {
+        let answer = self.redis.command(words);
+        let is_error = answer.strip_prefix('-').is_some_and(|rest| rest.parse::<u64>().is_err());
+        assert!(!is_error, "{words:?}: {answer}");
+        answer
+    }
+
+    /// The key with the lock of the only server that owns the registry.
+    pub fn owner_key(&self) -> String {
+        let owners = self.command(&["HGETALL", OWNERS]);
+        format!("{{ratelimiter}}:document:owner:{}", owners.lines().next().unwrap())
+    }
+
+    pub fn exists(&self, key: &str) -> bool {
+        self.command(&["EXISTS", key]) == "1"
+    }
+}
+
+impl Database for RedisDatabase {
+    const SCHEME: &'static str = "redis://";
+
+    async fn new() -> Self {
+        Self::start(Persistence::None, &[])
+    }
+
+    async fn on_own_server() -> Self {
+        Self::start(Persistence::AofAlways, &[])
+    }
+
+    /// Redis does not name connections.
+    fn url(&self, _: &str) -> String {
+        self.redis.url()
+    }
+
+    async fn url_of_user(&self, user: &str) -> String {
+        self.command(&["ACL", "SETUSER", user, "on", ">s3cret", "~*", "&*", "+@all"]);
+        format!("redis://{user}:s3cret@{}", self.redis.addr())
+    }
+
+    fn behind_proxy(&self) -> Proxied {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let switches = forward(self.redis.addr(), listener);
+        Proxied { switches, url, _folder: None }
+    }
+
+    async fn lock_out(&self, user: &str) {
+        self.command(&["ACL", "SETUSER", user, "off"]);
+        self.command(&["CLIENT", "KILL", "USER", user]);
+    }
+
+    async fn let_in(&self, user: &str) {
+        self.command(&["ACL", "SETUSER", user, "on"]);
+    }
+
+    async fn take_lock_from(&self, _: &str) {
+        assert_eq!(self.command(&["DEL", CHANGE]), "1");
+    }
+
+    fn crash(&mut self) {
+        self.redis.kill();
+    }
+
+    fn start_again(&mut self) {
+        self.redis.restart();
+    }
+
+    async fn is_untouched(&self) -> bool {
+        self.command(&["DBSIZE"]) == "0"
+    }
+
+    async fn document(&self) -> String {
+        self.command(&["HGET", DOCUMENT, "text"])
+    }
+
+    async fn version(&self) -> i64 {
+        self.command(&["HGET", DOCUMENT, "version"]).parse().unwrap_or(0)
+    }
+
+    async fn is_staged(&self) -> bool {
+        self.exists(STAGED)
+    }
+
+    async fn write_by_hand(&self, document: &str) {
+        self.command(&["HSET", DOCUMENT, "text", document]);
+        self.command(&["HINCRBY", DOCUMENT, "version", "1"]);
+    }
+
+    async fn damage(&self, damage: Damage) {
+        match damage {
+            Damage::Unreadable => self.write_by_hand("[ {").await,
+            Damage::NoText => {
+                self.command(&["HDEL", DOCUMENT, "text"]);
+            }
+            Damage::Nothing => {
+                self.command(&["DEL", DOCUMENT]);
+            }
+        }
+    }
+
+    async fn back_up(&self) {
+        self.command(&["COPY", DOCUMENT, BACKUP]);
+    }
+
+    async fn restore(&self) {
+        self.command(&["COPY", BACKUP, DOCUMENT, "REPLACE"]);
+    }
+}
+
+/// Forwards connections from a port to another one.
+fn forward(to: SocketAddr, from: std::net::TcpListener) -> Arc<Switches> {
+    from.set_nonblocking(true).unwrap();
+    let listener = TcpListener::from_std(from).unwrap();
+    let switches = Switches::new();
+    let shared = Arc::clone(&switches);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            if let Ok(server) = TcpStream::connect(to).await {
+                tokio::spawn(Arc::clone(&shared).forward(client, server));
+            }
+        }
+    });
+    switches
+}
