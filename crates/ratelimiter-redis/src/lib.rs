@@ -12,6 +12,7 @@
 
 mod address;
 mod config;
+mod config_error;
 mod connections;
 mod definitions;
 mod limiter;
@@ -22,12 +23,11 @@ mod reply;
 mod script;
 mod sentinels;
 mod server_info;
+mod server_url;
 mod tls;
 
-pub use config::{
-    CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, RedisConfig,
-    RedisSettings,
-};
+pub use config::{RedisConfig, RedisSettings};
+pub use config_error::{CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX};
 pub use limiter::{CAPACITY_MAX, LOOK_EVERY, RedisLimiter};
 pub use observations::Observations;
 pub use options::{RedisOptions, TimeSource};
