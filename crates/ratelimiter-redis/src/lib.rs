@@ -12,6 +12,7 @@
 
 mod address;
 mod config;
+mod config_error;
 mod connections;
 mod definitions;
 mod document;
@@ -23,12 +24,11 @@ mod reply;
 mod script;
 mod sentinels;
 mod server_info;
+mod server_url;
 mod tls;
 
-pub use config::{
-    CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, RedisConfig,
-    RedisSettings, is_redis_url,
-};
+pub use config::{RedisConfig, RedisSettings, is_redis_url};
+pub use config_error::{CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX};
 pub use document::{
     DocumentAccess, DocumentContent, DocumentError, DocumentLock, DocumentPeek, DocumentVersion,
     HeldLocks, Ownership, RedisDocument, StagedText,

@@ -11,9 +11,9 @@ use redis::{
     cmd,
 };
 
-use crate::address::{client_of, invalid_url, is_encrypted};
-use crate::config::ConfigError;
+use crate::config_error::{ConfigError, invalid_url};
 use crate::reply::text;
+use crate::server_url::{client_of, is_encrypted};
 use crate::tls::TlsSettings;
 
 /// The most sentinels in a URL.

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::config::ConfigError;
+use crate::config_error::ConfigError;
 
 /// What an encrypted connection (`rediss://`) needs besides the URL, in PEM format. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Default)]
