@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -20,8 +20,10 @@ pub struct Proxy {
 struct Switches {
     /// Where new connections lead.
     server: watch::Sender<ServerAddr>,
-    /// The answer of the server, counted from 1, at which the connection ends instead; 0 for none.
-    cut_at: AtomicUsize,
+    /// The answer of the server, counted from 1, that the client does not get; 0 for none.
+    lost_at: AtomicUsize,
+    /// The connection stalls then; otherwise it ends.
+    stalls: AtomicBool,
     is_stalled: watch::Sender<bool>,
 }
 
@@ -72,7 +74,8 @@ impl Proxy {
 
     fn new(server: ServerAddr) -> Self {
         let (server, is_stalled) = (watch::Sender::new(server), watch::Sender::new(false));
-        Self { switches: Arc::new(Switches { server, cut_at: AtomicUsize::new(0), is_stalled }) }
+        let (lost_at, stalls) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { switches: Arc::new(Switches { server, lost_at, stalls, is_stalled }) }
     }
 
     /// Leads new connections to another server. Open ones stay where they are.
@@ -83,17 +86,32 @@ impl Proxy {
     /// Ends the connection at the answer with this number, from now on, which the server has given and the client does
     /// not get.
     pub fn cut_at_answer(&self, number: usize) {
-        self.switches.cut_at.store(number, Ordering::SeqCst);
+        self.lose_answer(number, false);
     }
 
-    /// Whether the connection was cut; it will not be any more.
-    pub fn take_cut(&self) -> bool {
-        self.switches.cut_at.swap(0, Ordering::SeqCst) == 0
+    /// Stalls all connections at that answer instead.
+    pub fn stall_at_answer(&self, number: usize) {
+        self.lose_answer(number, true);
+    }
+
+    fn lose_answer(&self, number: usize, stalls: bool) {
+        self.switches.stalls.store(stalls, Ordering::SeqCst);
+        self.switches.lost_at.store(number, Ordering::SeqCst);
+    }
+
+    /// Whether the answer was lost.
+    pub fn was_lost(&self) -> bool {
+        self.switches.lost_at.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether the answer was lost; no further one will be.
+    pub fn take_lost(&self) -> bool {
+        self.switches.lost_at.swap(0, Ordering::SeqCst) == 0
     }
 
     /// Forwards nothing, or everything again.
     pub fn stall(&self, is_stalled: bool) {
-        self.switches.is_stalled.send_replace(is_stalled);
+        self.switches.stall(is_stalled);
     }
 }
 
@@ -133,8 +151,8 @@ impl Switches {
                     0 => return Ok(()),
                     count => {
                         self.wait_while_stalled().await;
-                        if self.is_cut() {
-                            return Ok(());
+                        if self.loses() {
+                            return self.lose(&mut client).await;
                         }
                         client.write_all(&answered[..count]).await?;
                     }
@@ -143,13 +161,27 @@ impl Switches {
         }
     }
 
+    fn stall(&self, is_stalled: bool) {
+        self.is_stalled.send_replace(is_stalled);
+    }
+
     async fn wait_while_stalled(&self) {
         let mut is_stalled = self.is_stalled.subscribe();
         let _moving = is_stalled.wait_for(|is_stalled| !is_stalled).await;
     }
 
-    fn is_cut(&self) -> bool {
+    fn loses(&self) -> bool {
         let count_down = |at: usize| at.checked_sub(1);
-        self.cut_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down) == Ok(1)
+        self.lost_at.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down) == Ok(1)
+    }
+
+    /// A connection that stalls lasts as long as its client.
+    async fn lose(&self, client: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+        if self.stalls.load(Ordering::SeqCst) {
+            self.stall(true);
+            let mut asked = [0; 1_024];
+            while client.read(&mut asked).await? > 0 {}
+        }
+        Ok(())
     }
 }

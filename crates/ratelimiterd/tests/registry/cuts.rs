@@ -38,9 +38,9 @@ impl<D: Database> Cut<D> {
                 break;
             }
             let new = old + 1;
-            self.proxied.switches.cut_at_answer(number);
+            self.proxied.proxy.cut_at_answer(number);
             let (status, body) = at.put("k", new).await;
-            cuts += usize::from(self.proxied.switches.take_lost());
+            cuts += usize::from(self.proxied.proxy.take_lost());
             let is_unknown = body.contains("not known yet");
             unknown += usize::from(is_unknown);
             let allowed = match (status, is_unknown) {
@@ -99,17 +99,17 @@ pub fn reg_01_a_server_that_is_killed_in_a_change_leaves_the_old_or_the_new_docu
         for number in 1..=KILLED_ANSWERS_MAX {
             let server = MemoryServer::start(&cut.proxied.url, folder.path());
             server.insist_on_put("k", old).await;
-            cut.proxied.switches.stall_at_answer(number);
+            cut.proxied.proxy.stall_at_answer(number);
             let (addr, new) = (server.addr(), old + 1);
             let change =
                 move || testkit::ask(addr, "PUT", "/v1/admin/limits", &definition("k", new));
             let change = tokio::task::spawn_blocking(change);
-            let is_reached = async || cut.proxied.switches.was_lost() || change.is_finished();
+            let is_reached = async || cut.proxied.proxy.was_lost() || change.is_finished();
             eventually("the answer is given", is_reached).await;
             server.kill();
             let answer = change.await.unwrap();
-            cut.proxied.switches.take_lost();
-            cut.proxied.switches.stall(false);
+            cut.proxied.proxy.take_lost();
+            cut.proxied.proxy.stall(false);
             let next = MemoryServer::start(&cut.database.url("next"), folder.path());
             let holds = next.capacity("k").await.unwrap();
             assert_eq!(cut.stored_capacity().await, holds);
@@ -133,7 +133,7 @@ pub fn reg_01_a_database_that_hangs_does_not_stop_the_servers<D: Database>() {
         let other = SharedServer::start(&cut.database.url("other"), &ledger).await;
         server.insist_on_put("k", 7).await;
         expect_capacity(&other, "k", Some(7)).await;
-        cut.proxied.switches.stall(true);
+        cut.proxied.proxy.stall(true);
         eventually("the loss is noticed", async || !server.is_connected().await).await;
         let (status, body) = server.put("k", 9).await;
         assert_eq!(status, 503, "{body}");
@@ -141,7 +141,7 @@ pub fn reg_01_a_database_that_hangs_does_not_stop_the_servers<D: Database>() {
         assert!(server.reserve(1, "k").await.1.contains("\"allowed\":true"));
         other.insist_on_put("k", 8).await;
         assert_eq!(server.capacity("k").await, Some(7));
-        cut.proxied.switches.stall(false);
+        cut.proxied.proxy.stall(false);
         expect_capacity(&server, "k", Some(8)).await;
         server.insist_on_put("l", 1).await;
         expect_capacity(&other, "l", Some(1)).await;

@@ -1,10 +1,7 @@
 //! The database under test.
 
-use std::sync::Arc;
-
 use tempfile::TempDir;
-
-use super::proxy::Switches;
+use testkit::Proxy;
 
 /// A registry of a test's own in a database. What is special to one kind of database is not here.
 pub trait Database: Sized {
@@ -68,7 +65,7 @@ pub enum Damage {
 
 /// A registry behind a proxy.
 pub struct Proxied {
-    pub switches: Arc<Switches>,
+    pub proxy: Proxy,
     pub url: String,
     /// The socket, if it is one in a folder.
     pub _folder: Option<TempDir>,

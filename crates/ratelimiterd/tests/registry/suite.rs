@@ -9,7 +9,6 @@ pub mod deployment;
 pub mod ledger;
 pub mod outages;
 pub mod ownership;
-pub mod proxy;
 pub mod start;
 
 use self::database::Database;

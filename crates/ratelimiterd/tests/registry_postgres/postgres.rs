@@ -1,15 +1,11 @@
 //! PostgreSQL: a schema on the server that all tests share, or on a server of a test's own.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
+use testkit::Proxy;
 use testkit::postgres::{Durability, TestCluster, TestSchema};
-use tokio::net::{UnixListener, UnixStream};
 
 use crate::registry::database::{Damage, Database, Proxied};
-use crate::registry::proxy::Switches;
 
 /// The name that clients expect in the folder of a server's socket.
 const SOCKET: &str = ".s.PGSQL.5432";
@@ -113,8 +109,8 @@ impl Database for PostgresDatabase {
         let (server, folder) =
             (self.cluster.as_ref().unwrap().folder(), tempfile::tempdir().unwrap());
         let [from, to] = [server, folder.path()].map(|folder| format!("host={}", folder.display()));
-        let switches = forward(server, folder.path());
-        Proxied { switches, url: self.url("cut").replace(&from, &to), _folder: Some(folder) }
+        let proxy = Proxy::unix(&folder.path().join(SOCKET), server.join(SOCKET));
+        Proxied { proxy, url: self.url("cut").replace(&from, &to), _folder: Some(folder) }
     }
 
     async fn lock_out(&self, user: &str) {
@@ -186,21 +182,6 @@ impl Database for PostgresDatabase {
         )
         .await;
     }
-}
-
-/// Forwards connections to the socket in one folder from that in another.
-fn forward(to: &Path, from: &Path) -> Arc<Switches> {
-    let (listener, server) = (UnixListener::bind(from.join(SOCKET)).unwrap(), to.join(SOCKET));
-    let switches = Switches::new();
-    let shared = Arc::clone(&switches);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            if let Ok(server) = UnixStream::connect(&server).await {
-                tokio::spawn(Arc::clone(&shared).forward(client, server));
-            }
-        }
-    });
-    switches
 }
 
 pub async fn execute(url: &str, statement: &str) {

@@ -1,13 +1,9 @@
 //! Redis: a server of each test's own.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-
+use testkit::Proxy;
 use testkit::redis::{Persistence, TestRedis};
-use tokio::net::{TcpListener, TcpStream};
 
 use crate::registry::database::{Damage, Database, Proxied};
-use crate::registry::proxy::Switches;
 
 /// The keys of a registry with the default prefix.
 pub const DOCUMENT: &str = "{ratelimiter}:document";
@@ -67,10 +63,8 @@ impl Database for RedisDatabase {
     }
 
     fn behind_proxy(&self) -> Proxied {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("redis://{}", listener.local_addr().unwrap());
-        let switches = forward(self.redis.addr(), listener);
-        Proxied { switches, url, _folder: None }
+        let (addr, proxy) = Proxy::tcp(self.redis.addr());
+        Proxied { proxy, url: format!("redis://{addr}"), _folder: None }
     }
 
     async fn lock_out(&self, user: &str) {
@@ -134,20 +128,4 @@ impl Database for RedisDatabase {
     async fn restore(&self) {
         self.command(&["COPY", BACKUP, DOCUMENT, "REPLACE"]);
     }
-}
-
-/// Forwards connections from a port to another one.
-fn forward(to: SocketAddr, from: std::net::TcpListener) -> Arc<Switches> {
-    from.set_nonblocking(true).unwrap();
-    let listener = TcpListener::from_std(from).unwrap();
-    let switches = Switches::new();
-    let shared = Arc::clone(&switches);
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            if let Ok(server) = TcpStream::connect(to).await {
-                tokio::spawn(Arc::clone(&shared).forward(client, server));
-            }
-        }
-    });
-    switches
 }
