@@ -2,7 +2,7 @@
 
 use ratelimiter::{Backend, Limiter};
 use testkit::redis::{Fixture, Persistence, TestRedis, TestSentinel};
-use testkit::run;
+use testkit::{eventually, run};
 
 use crate::deployment::Deployment;
 use crate::outages::{is_back, not_ready};
@@ -28,5 +28,10 @@ pub fn rds_08_a_server_follows_a_failover(_: &Fixture) {
         assert_eq!(replica.replication("role"), "master");
         assert_eq!(limiter.reserve(&request).await, Ok(decision), "RES-04");
         assert_eq!(on.state(&limiter, "rate").await.unwrap().usage.used, 3);
+        eventually("it hears of changes there", async || {
+            let (_, metrics) = server.get("/metrics").await;
+            metrics.lines().any(|line| line == "ratelimiter_redis_subscribed 1")
+        })
+        .await;
     });
 }
