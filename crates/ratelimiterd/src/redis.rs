@@ -172,9 +172,9 @@ fn write_observations(seen: &Observations, text: &mut Text) {
         one("ratelimiter_redis_memory_max_bytes", "gauge", help, server.maxmemory_bytes);
         let help = "Whether the maxmemory-policy of Redis is another one than noeviction.";
         one("ratelimiter_redis_may_evict", "gauge", help, u64::from(server.may_evict()));
+        let help = "Ended and denied leases that are remembered in Redis.";
+        one("ratelimiter_redis_past_leases", "gauge", help, seen.past_leases);
     }
-    let help = "Ended and denied leases that are remembered in Redis.";
-    one("ratelimiter_redis_past_leases", "gauge", help, seen.past_leases);
     let name = "ratelimiter_redis_errors_total";
     text.family(name, "counter", "Calls without an answer, by reason.");
     for (reason, count) in errors {

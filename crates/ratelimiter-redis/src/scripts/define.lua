@@ -51,8 +51,12 @@ if is_behind then
   return answer('again')
 end
 
--- First, since a user may lack the right to the channel, and nothing may be half done.
-call('PUBLISH', PREFIX .. 'changes', ARGV[2])
+-- First, since a user may lack the right to the channel, and nothing may be half done. What was collected is stored.
+local published = redis.pcall('PUBLISH', PREFIX .. 'changes', ARGV[2])
+if type(published) == 'table' then
+  save_limits()
+  return published
+end
 for _, limit in ipairs(limits) do
   if limit.before.template ~= '' then
     remove_instance(limit.before.template, limit.key)

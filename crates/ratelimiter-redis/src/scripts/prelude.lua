@@ -103,14 +103,20 @@ local function name_of_cleared(key)
   return PREFIX .. 'cleared:' .. key
 end
 
--- Forgets what is reserved of a limit. Open leases may still know the numbers of their reservations, so the record stays until its TTL ends, and the
--- next limit with this key goes on counting; so does one that is made when that one is not in use any more (`sweep.lua`).
+-- Makes a limit one that is not in use, which goes on counting its reservations until its TTL ends: open leases may still know their numbers.
+-- Cost: 2 operations.
+local function retire(limit)
+  reset(limit)
+  call('UNLINK', limit.live)
+  call('SET', limit.name, pack_limit(limit), 'KEEPTTL')
+end
+
+-- Forgets what is reserved of a limit that is deleted or replaced. For as long as leases of it may be open, the limits with this key are retired, and
+-- not removed, when they are not in use any more (`sweep.lua`).
 -- Cost: 3 operations.
 local function clear(limit)
   if limit.exists then
-    reset(limit)
-    call('UNLINK', limit.live)
-    call('SET', limit.name, pack_limit(limit), 'KEEPTTL')
+    retire(limit)
     call('SET', name_of_cleared(limit.key), '', 'PX', math.max(ttl_ms(limit.kept_until), 1))
   end
 end

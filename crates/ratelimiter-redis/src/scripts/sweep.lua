@@ -5,7 +5,7 @@
 -- Answer: the number of open leases, the rank to continue at, the key to continue after; empty if that was the last.
 --
 -- Cost: 4 operations; 1 for each lease, 4 more if it has lapsed; for each instance 1, 2 or more if something of it has expired, and 2
--- or 4 to forget it.
+-- or 3 to forget it.
 
 local remember, remember_max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local lease_count, rank = tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -43,7 +43,7 @@ if template ~= '' then
     local limit = limit_of(key)
     if limit.exists and limit.used == 0 and limit.open == 0 then
       if call('EXISTS', name_of_cleared(key)) == 1 then
-        clear(limit)
+        retire(limit)
       else
         call('UNLINK', limit.name, limit.live)
         limit.exists, limit.is_dirty = false, false

@@ -64,10 +64,19 @@ impl TestContext {
     }
 
     pub fn limiter_with(&self, change: impl FnOnce(&mut RedisOptions)) -> Arc<RedisLimiter> {
+        self.new_limiter(&self.url, change)
+    }
+
+    /// With another user.
+    pub fn limiter_at(&self, url: &str) -> Arc<RedisLimiter> {
+        self.new_limiter(url, |_| {})
+    }
+
+    fn new_limiter(&self, url: &str, change: impl FnOnce(&mut RedisOptions)) -> Arc<RedisLimiter> {
         let settings = RedisSettings {
             prefix: self.prefix.clone(),
             request_timeout_ms: ANSWER_MS,
-            ..RedisSettings::new(&self.url)
+            ..RedisSettings::new(url)
         };
         let time = match self.clock {
             Some(_) => TimeSource::Simulated,

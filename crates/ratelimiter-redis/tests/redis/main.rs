@@ -90,6 +90,7 @@ fn add_regressions(tests: Suite<Fixture>) -> Suite<Fixture> {
         regressions::the_list_of_instances_outlives_its_instances,
         regressions::a_lost_list_of_instances_takes_no_room_for_ever,
         regressions::a_user_without_channels_defines_all_or_nothing,
+        regressions::a_refused_change_loses_count_of_nothing,
         regressions::a_redis_that_takes_no_writes_is_not_ready,
         regressions::a_read_does_not_end_a_problem_of_writes,
         regressions::nobody_waits_with_a_denied_lease,

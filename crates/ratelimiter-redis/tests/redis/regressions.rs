@@ -119,6 +119,25 @@ pub fn a_user_without_channels_defines_all_or_nothing(_: &Fixture) {
     });
 }
 
+/// RDS-03: what a refused change has collected is not counted any more.
+pub fn a_refused_change_loses_count_of_nothing(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    redis.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~*", "+@all"]);
+    run(async {
+        let context = TestContext::new(&redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("tokens", 10, 5)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 3)])).await);
+        context.pass(Duration::from_secs(5)).await;
+        assert!(is_allowed(&limiter, &request(&[("tokens", 2)])).await);
+        context.pass(Duration::from_secs(6)).await;
+        let url = redis.url().replace("redis://", "redis://limiter:secret@");
+        let without_channels = context.limiter_at(&url);
+        assert!(without_channels.define(rolling("tokens", 10, 9)).await.is_err());
+        assert_eq!(used(&limiter, "tokens").await, 2);
+    });
+}
+
 /// RDS-06: `/readyz` tells the reason.
 pub fn a_redis_that_takes_no_writes_is_not_ready(_: &Fixture) {
     let redis = TestRedis::start(Persistence::None);
