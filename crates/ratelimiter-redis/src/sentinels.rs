@@ -66,6 +66,12 @@ impl Sentinels {
             Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
             None => (String::new(), authority),
         };
+        if path.contains('@') {
+            // A password that was cut there would be shown as the names of a host and a service.
+            return Err(invalid_url(
+                "it has an @ after the first /; in a password, write / as %2F and @ as %40",
+            ));
+        }
         let (service, database) = path.split_once('/').unwrap_or((path, ""));
         if service.is_empty() {
             return Err(invalid_url("the name of the service is missing, as in …:26379/mymaster"));
