@@ -1,5 +1,7 @@
 //! Where Redis is: the URL has the address of the primary, or those of sentinels that know it.
 
+use std::time::Duration;
+
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Client, RedisError};
 
@@ -56,28 +58,32 @@ impl Address {
         }
     }
 
-    /// A connection to the primary, for requests.
+    /// A connection to the primary, for requests, and the address of that one. `patience` is the time for sentinels to agree.
     pub(crate) async fn connect(
         &self,
         settings: &AsyncConnectionConfig,
-    ) -> Result<MultiplexedConnection, RedisError> {
-        match self {
+        patience: Duration,
+    ) -> Result<(MultiplexedConnection, String), RedisError> {
+        let (client, connection) = match self {
             Self::Server(client) => {
-                client.get_multiplexed_async_connection_with_config(settings).await
+                let connect = client.get_multiplexed_async_connection_with_config(settings);
+                (client.clone(), connect.await?)
             }
-            Self::Sentinels(sentinels) => Ok(sentinels.find_primary(settings).await?.1),
-        }
+            Self::Sentinels(sentinels) => sentinels.find_primary(settings, patience).await?,
+        };
+        Ok((connection, client.get_connection_info().addr().to_string()))
     }
 
     /// A connection to the primary, for messages.
     pub(crate) async fn listen(
         &self,
         settings: &AsyncConnectionConfig,
+        patience: Duration,
     ) -> Result<PubSub, RedisError> {
         match self {
             Self::Server(client) => client.get_async_pubsub().await,
             Self::Sentinels(sentinels) => {
-                sentinels.find_primary(settings).await?.0.get_async_pubsub().await
+                sentinels.find_primary(settings, patience).await?.0.get_async_pubsub().await
             }
         }
     }

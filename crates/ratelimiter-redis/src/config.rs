@@ -1,5 +1,6 @@
 //! Where Redis is, and how to talk to it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::tls::TlsSettings;
 /// How the URL of Redis, or of its sentinels, begins.
 const SCHEMES: [&str; 4] = ["redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://"];
 
-/// Settings of a Redis server that were not checked yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Settings of a Redis server that were not checked yet. `Debug` does not show the URL, which may have a password.
+#[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
     /// `redis://[user:password@]host[:port][/database]`, or the addresses of sentinels:
     /// `redis+sentinel://[user:password@]host[:port][,host[:port]…]/service[/database]`. `rediss` in place of `redis` encrypts.
@@ -49,6 +50,18 @@ impl RedisSettings {
             connections: 2,
             request_timeout_ms: 1_000,
         }
+    }
+}
+
+impl fmt::Debug for RedisSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url: _, tls, prefix, connections, request_timeout_ms } = self;
+        f.debug_struct("RedisSettings")
+            .field("tls", tls)
+            .field("prefix", prefix)
+            .field("connections", connections)
+            .field("request_timeout_ms", request_timeout_ms)
+            .finish_non_exhaustive()
     }
 }
 
@@ -144,6 +157,22 @@ mod tests {
 
     /// RDS-08
     #[test]
+    fn rds_08_a_password_is_not_shown() {
+        let settings = RedisSettings::new("redis://me:s3cret@host/3");
+        assert!(!format!("{settings:?}").contains("s3cret"), "{settings:?}");
+        for url in
+            ["redis://me:12/s3cret@host", "redis://12/s3cret@host", "redis://12/3?s3cret@host"]
+        {
+            let told = match check(|settings| settings.url = url.to_owned()) {
+                Ok(config) => format!("{config:?}"),
+                Err(error) => error,
+            };
+            assert!(!told.contains("s3cret"), "{url}: {told}");
+        }
+    }
+
+    /// RDS-08
+    #[test]
     fn rds_08_a_url_says_whether_to_encrypt() {
         let config = check(|settings| settings.url = "rediss://me:secret@host/3".to_owned());
         let config = config.unwrap();
@@ -176,6 +205,8 @@ mod tests {
             ("redis+sentinel://one/", "the name of the service is missing"),
             ("redis+sentinel:///mymaster", "did not parse"),
             ("redis+sentinel://one,/mymaster", "did not parse"),
+            ("redis+sentinel://me:12/secret@one/mymaster", "in a password, write / as %2F"),
+            ("redis+sentinel://me:12/secret@one", "in a password, write / as %2F"),
             ("redis+sentinel://one/mymaster/x", "Invalid database number"),
             ("redis+sentinel://one/my?password=secret", "its parameters are sentinel_username"),
             (many.as_str(), "more than 16 sentinels"),

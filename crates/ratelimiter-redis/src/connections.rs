@@ -1,11 +1,12 @@
 //! A few connections that all requests share.
 //!
 //! Requests that arrive together are pipelined on a connection without waiting for a timer. A connection that fails is dropped, and the next
-//! request opens another one, with growing pauses while that fails (`RDS-05`).
+//! request opens another one, with growing pauses while that fails (`RDS-05`). All of them are to one server: one to another server, after a failover, ends
+//! the others.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ratelimiter::Unanswered;
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use crate::config::RedisConfig;
 use crate::observations::{Counters, PIPELINE_MAX};
 use crate::options::TimeSource;
-use crate::problem::RedisProblem;
+use crate::problem::{RedisProblem, is_hung_up};
 use crate::reply::Reply;
 use crate::script::{ScriptName, Scripts};
 use crate::server_info::ServerInfo;
@@ -55,6 +56,8 @@ struct Slot {
 struct NumberedConnection {
     number: u64,
     connection: MultiplexedConnection,
+    /// The address of its server.
+    server: Arc<str>,
 }
 
 /// Attempts to connect.
@@ -225,7 +228,7 @@ impl Connections {
     ) -> Result<T, RedisError> {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];
         let answer_by = Instant::now() + self.config.request_timeout;
-        let connect = slot.connect(&self.config, &self.connects, &self.counters);
+        let connect = slot.connect(self);
         let connected = tokio::time::timeout_at(answer_by, connect).await;
         let mut open = connected.unwrap_or_else(|_| Err(connect_timed_out(&self.config)))?;
         let sent = tokio::time::timeout_at(answer_by, send(&mut open.connection)).await;
@@ -233,7 +236,8 @@ impl Connections {
         if let Err(error) = &sent
             && (error.is_io_error() || error.is_unrecoverable_error() || is_wrong_server(error))
         {
-            slot.drop_connection(open.number);
+            // Unless there is another one by now.
+            slot.drop_if(|one| one.number == open.number);
         }
         sent
     }
@@ -280,12 +284,8 @@ impl Connections {
 
 impl Slot {
     /// The open connection, or a new one.
-    async fn connect(
-        &self,
-        config: &RedisConfig,
-        connects: &AtomicU64,
-        counters: &Counters,
-    ) -> Result<NumberedConnection, RedisError> {
+    async fn connect(&self, all: &Connections) -> Result<NumberedConnection, RedisError> {
+        let Connections { config, connects, .. } = all;
         if let Some(open) = self.open() {
             return Ok(open);
         }
@@ -310,12 +310,13 @@ impl Slot {
         // It may be cancelled when the time of its request is over.
         attempts.failed = failed(connect_timed_out(config));
         match connect(config).await {
-            Ok((connection, info)) => {
-                counters.note_server(info);
+            Ok((connection, server, info)) => {
+                all.counters.note_server(info);
                 attempts.failed = None;
                 connects.fetch_add(1, Ordering::Relaxed);
-                let open = NumberedConnection { number: attempts.count, connection };
+                let open = NumberedConnection { number: attempts.count, connection, server };
                 *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+                all.slots.iter().for_each(|slot| slot.drop_if(|one| one.server != open.server));
                 Ok(open)
             }
             Err(error) => {
@@ -330,10 +331,9 @@ impl Slot {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Drops the connection, unless there is another one by now.
-    fn drop_connection(&self, number: u64) {
+    fn drop_if(&self, is_useless: impl FnOnce(&NumberedConnection) -> bool) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        open.take_if(|open| open.number == number);
+        open.take_if(|open| is_useless(open));
     }
 }
 
@@ -368,16 +368,17 @@ fn is_wrong_server(error: &RedisError) -> bool {
 
 async fn connect(
     config: &RedisConfig,
-) -> Result<(MultiplexedConnection, Option<ServerInfo>), RedisError> {
-    let mut connection = config.address.connect(&config.connection_settings()).await?;
+) -> Result<(MultiplexedConnection, Arc<str>, Option<ServerInfo>), RedisError> {
+    let settings = config.connection_settings();
+    let (mut connection, server) =
+        config.address.connect(&settings, config.request_timeout).await?;
     let info = ServerInfo::read(&mut connection).await?;
-    Ok((connection, info))
+    Ok((connection, server.into(), info))
 }
 
 /// A server that expects TLS takes the first command for an error, and hangs up.
 fn explained(error: RedisError, config: &RedisConfig) -> RedisError {
-    let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
-    match hung_up && !config.address.is_encrypted() {
+    match is_hung_up(&error) && !config.address.is_encrypted() {
         true => (ErrorKind::Io, HUNG_UP, error.to_string()).into(),
         false if error.is_timeout() => connect_timed_out(config),
         false => error,

@@ -1,17 +1,24 @@
 //! Sentinels, which know the primary of a service.
 //!
-//! All of them are asked at once, and the first that leads to a primary decides: one that hangs, or is behind after a failover, holds up nobody.
-//! The client's own support for sentinels takes their answers in the order of the list, so a machine that is gone would cost a timeout at each connect.
+//! All of them are asked at once. Each failover has a higher epoch than the one before, so of the answers of a majority the one with the highest epoch
+//! decides: a sentinel that is behind leads nobody to the old primary, which may still take writes. Fewer answers count only when the other sentinels
+//! have failed, or half of the time is over: one that hangs or is gone makes nobody fail.
+//! The client's own support for sentinels takes the first answer in the order of the list, and knows no epochs.
+
+use std::collections::HashSet;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisError, ServerErrorKind, Value,
-    cmd,
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, Pipeline, RedisError,
+    ServerErrorKind, Value, cmd,
 };
+use tokio::time::{Instant, timeout_at};
 
 use crate::config_error::{ConfigError, invalid_url};
+use crate::problem::is_hung_up;
 use crate::reply::text;
 use crate::server_url::{client_of, is_encrypted};
 use crate::tls::TlsSettings;
@@ -29,15 +36,22 @@ pub(crate) struct Sentinels {
     node: Client,
 }
 
-/// Why an attempt at one sentinel failed. The later ones tell more.
+/// What a sentinel says. The order is that of the failovers.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    /// That of the last failover that it knows.
+    epoch: u64,
+    host: String,
+    port: u16,
+}
+
+/// Why a sentinel names no primary. The later ones tell more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     /// It does not answer.
     Sentinel,
     /// It does not know the service, or is no sentinel.
     Service,
-    /// The server that it names is no primary, or does not answer.
-    Primary,
 }
 
 impl Sentinels {
@@ -52,6 +66,12 @@ impl Sentinels {
             Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
             None => (String::new(), authority),
         };
+        if path.contains('@') {
+            // A password that was cut there would be shown as the names of a host and a service.
+            return Err(invalid_url(
+                "it has an @ after the first /; in a password, write / as %2F and @ as %40",
+            ));
+        }
         let (service, database) = path.split_once('/').unwrap_or((path, ""));
         if service.is_empty() {
             return Err(invalid_url("the name of the service is missing, as in …:26379/mymaster"));
@@ -82,72 +102,87 @@ impl Sentinels {
         is_encrypted(self.node.get_connection_info())
     }
 
-    /// The primary, and a connection to it.
+    /// The primary, and a connection to it. `patience` is the time for all of this.
     ///
     /// # Errors
     /// No sentinel leads to one.
     pub(crate) async fn find_primary(
         &self,
         settings: &AsyncConnectionConfig,
+        patience: Duration,
     ) -> Result<(Client, MultiplexedConnection), RedisError> {
-        let ask = |sentinel| self.ask(sentinel, settings);
-        let mut answers: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
-        let mut failed: Option<(Step, RedisError)> = None;
-        while let Some(answer) = answers.next().await {
-            match answer {
-                Ok(found) => return Ok(found),
-                Err(error) if failed.as_ref().is_none_or(|(step, _)| *step <= error.0) => {
-                    failed = Some(error);
-                }
-                Err(_) => {}
+        let mut named = self.ask_all(settings, patience).await?.into_iter();
+        loop {
+            let Named { host, port, .. } = named.next().expect("the last one returns");
+            let found = connect_to_primary(self.client_at(host, port)?, settings).await;
+            // One that does not answer may be the primary, so no older one is tried.
+            if named.len() == 0 || !found.as_ref().is_err_and(is_replica) {
+                return found;
             }
         }
-        Err(failed.expect("there is at least one sentinel").1)
     }
 
+    /// The servers that the sentinels name, at least one, the latest first.
+    async fn ask_all(
+        &self,
+        settings: &AsyncConnectionConfig,
+        patience: Duration,
+    ) -> Result<Vec<Named>, RedisError> {
+        let one_is_enough = Instant::now() + patience / 2;
+        let ask = |sentinel| self.ask(sentinel, settings);
+        let mut answers: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
+        let (mut named, mut failed) = (Vec::new(), None);
+        while named.len() <= self.sentinels.len() / 2 {
+            let answer = match named.is_empty() {
+                true => answers.next().await,
+                false => timeout_at(one_is_enough, answers.next()).await.unwrap_or_default(),
+            };
+            match answer {
+                Some(Ok(answer)) => named.push(answer),
+                Some(Err((step, error))) => match &failed {
+                    Some((before, _)) if *before > step => {}
+                    _ => failed = Some((step, error)),
+                },
+                None => break,
+            }
+        }
+        if named.is_empty() {
+            return Err(failed.expect("there is at least one sentinel").1);
+        }
+        named.sort_by(|one, other| other.cmp(one));
+        let mut known = HashSet::new();
+        named.retain(|Named { host, port, .. }| known.insert((host.clone(), *port)));
+        Ok(named)
+    }
+
+    /// Asks one sentinel.
     async fn ask(
         &self,
         sentinel: &Client,
         settings: &AsyncConnectionConfig,
-    ) -> Result<(Client, MultiplexedConnection), (Step, RedisError)> {
-        let (host, port) = self.address_from(sentinel, settings).await?;
-        let of_primary = |error| (Step::Primary, error);
-        let primary = self.client_at(host, port).map_err(of_primary)?;
-        let connect = primary.get_multiplexed_async_connection_with_config(settings);
-        let mut connection = connect.await.map_err(of_primary)?;
-        let role = connection.send_packed_command(&cmd("ROLE")).await;
-        // Without the right to ask, the first write tells.
-        if let Ok(Value::Array(role)) = role
-            && text(role.first()).is_some_and(|role| role != "master")
-        {
-            let kind = ErrorKind::Server(ServerErrorKind::ReadOnly);
-            let address = primary.get_connection_info().addr().to_string();
-            let error = (kind, "the sentinels name a replica, perhaps in a failover", address);
-            return Err(of_primary(error.into()));
-        }
-        Ok((primary, connection))
-    }
-
-    /// Where a sentinel says that the primary is.
-    async fn address_from(
-        &self,
-        sentinel: &Client,
-        settings: &AsyncConnectionConfig,
-    ) -> Result<(String, u16), (Step, RedisError)> {
+    ) -> Result<Named, (Step, RedisError)> {
         let address = sentinel.get_connection_info().addr();
-        let mut question = cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+        // In a failover the epoch is raised before the address of `MASTER` changes. The other command tells the new one from then on.
+        let mut questions = Pipeline::new();
+        questions.cmd("SENTINEL").arg("MASTER").arg(&self.service);
+        questions.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let answer = async {
             let connect = sentinel.get_multiplexed_async_connection_with_config(settings);
-            connect.await?.send_packed_command(&question).await?.extract_error()
+            let mut answers = connect.await?.send_packed_commands(&questions, 0, 2).await?;
+            let named = answers.pop().unwrap_or(Value::Nil).extract_error()?;
+            Ok((answers.pop().and_then(|fields| epoch_in(&fields)), named))
         };
         let kind = ErrorKind::MasterNameNotFoundBySentinel;
         let unknown = |why, detail| (Step::Service, RedisError::from((kind, why, detail)));
         match answer.await {
-            Ok(Value::Array(parts)) => {
+            Ok((epoch, Value::Array(parts))) => {
                 let port = text(parts.get(1)).and_then(|port| port.parse().ok());
                 match (text(parts.first()), port) {
-                    (Some(host), Some(port)) => Ok((host.to_owned(), port)),
+                    (Some(host), Some(port)) => {
+                        // Without the right to ask for the epoch, others know better.
+                        let epoch = epoch.unwrap_or_default();
+                        Ok(Named { epoch, host: host.to_owned(), port })
+                    }
                     _ => Err(unknown("its answer has no address", address.to_string())),
                 }
             }
@@ -163,7 +198,7 @@ impl Sentinels {
                 let error = (ErrorKind::AuthenticationFailed, why, error.to_string());
                 Err((Step::Service, error.into()))
             }
-            Err(error) if error.is_timeout() || !error.is_io_error() => {
+            Err(error) if error.is_timeout() || is_hung_up(&error) || !error.is_io_error() => {
                 Err((Step::Sentinel, error))
             }
             Err(error) => {
@@ -185,6 +220,35 @@ impl Sentinels {
         };
         Client::open(info.set_addr(address))
     }
+}
+
+async fn connect_to_primary(
+    server: Client,
+    settings: &AsyncConnectionConfig,
+) -> Result<(Client, MultiplexedConnection), RedisError> {
+    let mut connection = server.get_multiplexed_async_connection_with_config(settings).await?;
+    let role = connection.send_packed_command(&cmd("ROLE")).await;
+    // Without the right to ask, the first write tells.
+    if let Ok(Value::Array(role)) = role
+        && text(role.first()).is_some_and(|role| role != "master")
+    {
+        let kind = ErrorKind::Server(ServerErrorKind::ReadOnly);
+        let address = server.get_connection_info().addr().to_string();
+        let why = "the sentinels name a replica, perhaps in a failover";
+        return Err((kind, why, address).into());
+    }
+    Ok((server, connection))
+}
+
+fn is_replica(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+}
+
+/// The epoch in the names and values that a sentinel tells of a service.
+fn epoch_in(fields: &Value) -> Option<u64> {
+    let Value::Array(fields) = fields else { return None };
+    let name = fields.iter().step_by(2).position(|name| text(Some(name)) == Some("config-epoch"));
+    text(fields.get(name? * 2 + 1))?.parse().ok()
 }
 
 /// The user and the password for the sentinels themselves, as in a URL.

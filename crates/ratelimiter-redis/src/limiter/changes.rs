@@ -42,7 +42,8 @@ impl RedisLimiter {
         let config = self.redis.config();
         let channel = format!("{}changes", config.prefix);
         let subscribe = async {
-            let mut messages = config.address.listen(&config.connection_settings()).await?;
+            let settings = config.connection_settings();
+            let mut messages = config.address.listen(&settings, config.request_timeout).await?;
             messages.subscribe(channel).await?;
             Ok(messages)
         };

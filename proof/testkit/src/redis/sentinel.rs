@@ -19,7 +19,7 @@ pub const SERVICE: &str = "mymaster";
 const READY: &str = "+monitor master";
 const PORT_ATTEMPTS_MAX: usize = 20;
 /// How long a server is silent before it counts as down. Longer than a busy machine takes to answer.
-const DOWN_AFTER_MS: u64 = 3_000;
+const DOWN_AFTER_MS: u64 = 10_000;
 
 /// A sentinel; its process and files are removed on drop.
 #[derive(Debug)]

@@ -180,6 +180,7 @@ fn rds_04_a_wrong_setting_of_redis_is_refused_by_name() {
         "redis://app:s3cret@cache/many",
         "redis://app:s3cret@cache:port/0",
         "redis://app:s3/cret@cache",
+        "redis+sentinel://app:12/s3cret@cache",
         "redis://",
     ] {
         let error = environment(&[("RATELIMITER_REDIS__URL", url)]).unwrap_err().to_string();
@@ -280,6 +281,7 @@ fn reg_01_a_url_that_is_not_one_of_a_database_is_refused_without_showing_it() {
         "mysql://app:s3cret@db, s3cret",
         "postgresql://app:s3cret@db:x/",
         "redis://:s3cret@c:x",
+        "redis+sentinel://app:12/s3cret@cache",
     ] {
         let error = environment(&[("RATELIMITER_REGISTRY__URL", text)]).unwrap_err().to_string();
         assert!(error.starts_with("RATELIMITER_REGISTRY__URL: registry.url: "), "{text}: {error}");
