@@ -43,6 +43,7 @@ pub struct RedisDocument {
     /// Unique to this server. Begins the name of each change and each token.
     name: String,
     number: AtomicU64,
+    lock_ttl: Duration,
     /// The tokens of the locks that it has, as far as it knows.
     held: Mutex<HeldLocks>,
     extending: Once,
@@ -129,7 +130,12 @@ impl RedisDocument {
     pub const LOCK_TTL: Duration = LOCK_TTL;
 
     /// The document in this Redis with this prefix. Connects at the first request.
-    pub fn new(mut config: RedisConfig) -> Arc<Self> {
+    pub fn new(config: RedisConfig) -> Arc<Self> {
+        Self::with_lock_ttl(config, LOCK_TTL)
+    }
+
+    /// The same with locks that last so long without their holder.
+    pub fn with_lock_ttl(mut config: RedisConfig, lock_ttl: Duration) -> Arc<Self> {
         config.connections = 1;
         let mut for_texts = config.clone();
         for_texts.request_timeout = for_texts.request_timeout.max(TEXT_TIMEOUT_MIN);
@@ -138,6 +144,7 @@ impl RedisDocument {
             redis_for_texts: Connections::new(for_texts, TimeSource::Server),
             name: LeaseId::generate(MonotonicClock::new().now()).to_string(),
             number: AtomicU64::new(0),
+            lock_ttl,
             held: Mutex::default(),
             extending: Once::new(),
             changing: Arc::default(),
@@ -371,7 +378,7 @@ impl RedisDocument {
     /// A call of a script, with the arguments that all of them have.
     fn call(&self, script: ScriptName, held: &HeldLocks) -> Cmd {
         let mut call = self.redis.call(script);
-        call.arg(&self.name).arg(millis(LOCK_TTL));
+        call.arg(&self.name).arg(millis(self.lock_ttl));
         call.arg(held.owner.as_deref().unwrap_or_default());
         call.arg(held.change.as_deref().unwrap_or_default());
         call
