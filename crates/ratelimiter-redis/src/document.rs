@@ -80,7 +80,7 @@ pub enum Ownership {
 pub struct DocumentVersion {
     /// Grows with each change.
     pub number: i64,
-    /// The name of the change that wrote it; `None` if somebody wrote it by hand.
+    /// The name of the change that wrote it; `None` if somebody wrote it by hand, and removed the name, as docs/operations/redis.md says.
     pub written_as: Option<String>,
 }
 

@@ -5,7 +5,9 @@ use testkit::{eventually, run};
 
 use crate::redis::{CHANGE, RedisDatabase};
 use crate::registry::database::Database;
-use crate::registry::deployment::{Asked, MemoryServer, SharedServer, expect_capacity, refused};
+use crate::registry::deployment::{
+    Asked, MemoryServer, SharedServer, definition, expect_capacity, refused,
+};
 use crate::registry::ledger::SharedLedger;
 
 /// Waits until a change is refused for this reason; nothing has changed, and the server serves.
@@ -142,6 +144,30 @@ pub fn reg_01_rds_06_a_lost_script_cache_is_not_noticed() {
         }
         let log = server.stop();
         assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    });
+}
+
+/// REG-01: as docs/operations/redis.md says. A memory server loads it when it starts, and does not overwrite it before.
+pub fn reg_01_a_document_written_by_hand_is_not_overwritten() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let database = RedisDatabase::new().await;
+        let url = database.url_of_user("app").await;
+        let server = MemoryServer::start(&url, folder.path());
+        server.insist_on_put("k", 7).await;
+        database.lock_out("app").await;
+        eventually("the loss is noticed", async || !server.is_connected().await).await;
+        database.write_by_hand(&format!("[{}]", definition("k", 9))).await;
+        database.let_in("app").await;
+        eventually("it is not overwritten", async || {
+            let (status, body) = server.put("k", 8).await;
+            assert!(status == 409 || status == 503, "{status} {body}");
+            body.contains("restart this server")
+        })
+        .await;
+        server.stop();
+        let server = MemoryServer::start(&url, folder.path());
+        assert_eq!(server.capacity("k").await, Some(9));
     });
 }
 

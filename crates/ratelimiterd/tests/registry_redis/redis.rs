@@ -136,6 +136,7 @@ impl Database for RedisDatabase {
 
     async fn write_by_hand(&self, document: &str) {
         self.command(&["HSET", DOCUMENT, "text", document]);
+        self.command(&["HDEL", DOCUMENT, "written_as"]);
         self.command(&["HINCRBY", DOCUMENT, "version", "1"]);
     }
 
