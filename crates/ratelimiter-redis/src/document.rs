@@ -35,6 +35,9 @@ const NEXT_FOR: Duration = Duration::from_millis(500);
 /// How long to wait at least for a document to be sent or stored.
 const TEXT_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 
+/// How long a connection for texts is kept without use: changes are rare, and Redis or a load balancer closes it after some time.
+const TEXT_IDLE_MAX: Duration = Duration::from_secs(1);
+
 /// A document, and what one server knows of it. It never expires.
 pub struct RedisDocument {
     redis: Connections,
@@ -141,7 +144,8 @@ impl RedisDocument {
         for_texts.request_timeout = for_texts.request_timeout.max(TEXT_TIMEOUT_MIN);
         Arc::new(Self {
             redis: Connections::new(config, TimeSource::Server),
-            redis_for_texts: Connections::new(for_texts, TimeSource::Server),
+            redis_for_texts: Connections::new(for_texts, TimeSource::Server)
+                .with_idle_max(TEXT_IDLE_MAX),
             name: LeaseId::generate(MonotonicClock::new().now()).to_string(),
             number: AtomicU64::new(0),
             lock_ttl,

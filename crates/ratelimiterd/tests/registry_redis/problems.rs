@@ -10,6 +10,9 @@ use crate::registry::deployment::{
 };
 use crate::registry::ledger::SharedLedger;
 
+/// Longer than a connection for texts is kept without use.
+const IDLE_SECONDS: u64 = 3;
+
 /// Waits until a change is refused for this reason; nothing has changed, and the server serves.
 async fn expect_refused(server: &impl Asked, status: u16, reason: &str) {
     let mut body = String::new();
@@ -169,6 +172,32 @@ pub fn reg_01_a_document_written_by_hand_is_not_overwritten() {
         let server = MemoryServer::start(&url, folder.path());
         assert_eq!(server.capacity("k").await, Some(9));
     });
+}
+
+/// REG-01: Redis or a load balancer closes connections that are idle, as that for the texts is between changes.
+pub fn reg_01_a_change_after_an_idle_spell_succeeds() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, ledger) = (RedisDatabase::new().await, SharedLedger::new());
+        let memory = MemoryServer::start(&database.url("a"), folder.path());
+        expect_change_after_idle_spell(&database, &memory).await;
+        memory.stop();
+        let shared = SharedServer::start(&database.url("a"), &ledger).await;
+        expect_change_after_idle_spell(&database, &shared).await;
+    });
+}
+
+async fn expect_change_after_idle_spell(database: &RedisDatabase, server: &impl Asked) {
+    server.insist_on_put("k", 7).await;
+    let idle_at = database.idle_clients()[0].0 + IDLE_SECONDS;
+    eventually("one connection is idle", async || {
+        let clients = database.idle_clients();
+        clients[0].0 >= idle_at && clients[1].0 < idle_at
+    })
+    .await;
+    database.command(&["CLIENT", "KILL", "ID", &database.idle_clients()[0].1]);
+    let (status, body) = server.put("k", 8).await;
+    assert_eq!(status, 200, "{body}");
 }
 
 /// REG-01: a Redis without a file has no document after a restart, which is nobody's change.

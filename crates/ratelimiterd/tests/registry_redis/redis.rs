@@ -36,6 +36,20 @@ impl RedisDatabase {
         self.owner_keys().remove(0)
     }
 
+    /// The connections that are idle longest first: for how many seconds, and their IDs.
+    pub fn idle_clients(&self) -> Vec<(u64, String)> {
+        let field = |line: &str, name: &str| {
+            line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap().to_owned()
+        };
+        let list = self.command(&["CLIENT", "LIST"]);
+        let clients = list.lines().filter(|line| line.starts_with("id="));
+        let mut clients: Vec<_> = clients
+            .map(|line| (field(line, "idle=").parse().unwrap(), field(line, "id=")))
+            .collect();
+        clients.sort_by(|one, other| other.cmp(one));
+        clients
+    }
+
     fn owner_keys(&self) -> Vec<String> {
         let names = self.command(&["HKEYS", OWNERS]);
         names.lines().map(|name| format!("{{ratelimiter}}:document:owner:{name}")).collect()
