@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::LeaseId;
 use ratelimiter::clock::{Clock, MonotonicClock};
+use ratelimiter::{LeaseId, Unanswered};
 use redis::Cmd;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -349,7 +349,7 @@ impl RedisDocument {
         match redis.try_run(script, call).await {
             Ok(value) => {
                 self.note_answer();
-                Reply::new(value).map_err(|_| self.unexpected())
+                Reply::new(value).map_err(|error| self.unexpected(error))
             }
             Err(problem) => {
                 // It has another name here.
@@ -371,8 +371,11 @@ impl RedisDocument {
     /// A server that was cut off has no locks any more: a failover may have forgotten them, or what was written under them.
     fn note_problem(&self, problem: &RedisProblem) {
         let is_lost = !matches!(problem.kind, "replicas" | "memory" | "disk" | "permission");
-        if is_lost && self.is_connected.swap(false, Ordering::Relaxed) {
-            *self.held() = HeldLocks::default();
+        if !is_lost {
+            return;
+        }
+        *self.held() = HeldLocks::default();
+        if self.is_connected.swap(false, Ordering::Relaxed) {
             self.is_loss_logged.store(true, Ordering::Relaxed);
             let (registry, reason) = (self.place(), &problem.reason);
             tracing::warn!(%registry, %reason, "connection to the registry lost; serving the limits that are known");
@@ -440,16 +443,16 @@ impl RedisDocument {
     }
 
     fn text<'r>(&self, reply: &'r Reply, at: usize) -> Result<&'r str, DocumentError> {
-        reply.text(at).map_err(|_| self.unexpected())
+        reply.text(at).map_err(|error| self.unexpected(error))
     }
 
     fn number(&self, reply: &Reply, at: usize) -> Result<u64, DocumentError> {
-        reply.number(at).map_err(|_| self.unexpected())
+        reply.number(at).map_err(|error| self.unexpected(error))
     }
 
-    fn unexpected(&self) -> DocumentError {
-        let (place, reason) = (self.place().to_owned(), "Redis gave an unexpected answer");
-        DocumentError::Problem(RedisProblem { place, kind: "other", reason: reason.to_owned() })
+    fn unexpected(&self, Unanswered { reason, .. }: Unanswered) -> DocumentError {
+        let place = self.place().to_owned();
+        DocumentError::Problem(RedisProblem { place, kind: "other", reason })
     }
 }
 

@@ -39,6 +39,7 @@ pub fn add_to(mut tests: Suite<Fixture>) -> Suite<Fixture> {
         reg_01_ops_06_a_document_has_one_owner_or_several_that_share_it,
         reg_01_who_finds_the_document_locked_is_next,
         reg_01_rds_06_a_full_redis_takes_no_text_and_commits_what_is_staged,
+        reg_01_a_text_that_is_not_utf_8_is_reported,
         reg_01_rds_04_a_document_and_a_limiter_with_one_prefix_do_not_meet,
     }
     tests
@@ -282,6 +283,18 @@ pub fn reg_01_rds_06_a_full_redis_takes_no_text_and_commits_what_is_staged(_: &F
         assert!(owner.is_held() && document.is_connected(), "Redis has answered");
         let content = document.read().await.unwrap();
         assert_eq!((content.document.unwrap().1.as_str(), content.staged), ("one", None));
+    });
+}
+
+/// REG-01: somebody wrote it by hand.
+pub fn reg_01_a_text_that_is_not_utf_8_is_reported(servers: &Fixture) {
+    run(async {
+        let test = TestDocument::on(servers.shared());
+        let key = format!("{{{}}}:{DOCUMENT}", test.context.prefix());
+        let write = r"return redis.call('HSET', KEYS[1], 'text', '\255')";
+        servers.shared().command(&["EVAL", write, "1", &key]);
+        let error = test.server().read().await.unwrap_err();
+        assert_eq!(error.to_string(), "the text is not UTF-8");
     });
 }
 
