@@ -6,7 +6,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use ratelimiter::Unanswered;
@@ -36,6 +36,8 @@ pub(crate) struct Connections {
     config: RedisConfig,
     scripts: Scripts,
     slots: Box<[Slot]>,
+    /// A connection that was idle for longer is replaced, since Redis or a load balancer may have closed it; `None` if it is used all the time.
+    idle_max: Option<Duration>,
     next: AtomicUsize,
     /// How often a slot was connected.
     connects: AtomicU64,
@@ -48,6 +50,7 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Slot {
     open: RwLock<Option<NumberedConnection>>,
+    used_at: Mutex<Option<Instant>>,
     /// Held by the request that connects.
     connecting: tokio::sync::Mutex<Attempts>,
 }
@@ -84,11 +87,17 @@ impl Connections {
             scripts: Scripts::new(time),
             slots: (0..config.connections).map(|_| Slot::default()).collect(),
             config,
+            idle_max: None,
             next: AtomicUsize::new(0),
             connects: AtomicU64::new(0),
             problem: RwLock::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// Replaces connections that were idle for longer.
+    pub(crate) fn with_idle_max(self, idle_max: Duration) -> Self {
+        Self { idle_max: Some(idle_max), ..self }
     }
 
     pub(crate) const fn config(&self) -> &RedisConfig {
@@ -228,6 +237,9 @@ impl Connections {
     ) -> Result<T, RedisError> {
         let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % self.slots.len()];
         let answer_by = Instant::now() + self.config.request_timeout;
+        if let Some(idle_max) = self.idle_max {
+            slot.drop_if_idle(idle_max);
+        }
         let connect = slot.connect(self);
         let connected = tokio::time::timeout_at(answer_by, connect).await;
         let mut open = connected.unwrap_or_else(|_| Err(connect_timed_out(&self.config)))?;
@@ -238,6 +250,9 @@ impl Connections {
         {
             // Unless there is another one by now.
             slot.drop_if(|one| one.number == open.number);
+        }
+        if self.idle_max.is_some() {
+            slot.note_use();
         }
         sent
     }
@@ -329,6 +344,20 @@ impl Slot {
 
     fn open(&self) -> Option<NumberedConnection> {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Drops the connection if it was idle for longer. Requests that wait for an answer keep it.
+    fn drop_if_idle(&self, idle_max: Duration) {
+        let used_at = *self.used_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if used_at.is_some_and(|used_at| used_at.elapsed() > idle_max) {
+            self.drop_if(|_| true);
+            self.note_use();
+        }
+    }
+
+    fn note_use(&self) {
+        let now = Some(Instant::now());
+        *self.used_at.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
     fn drop_if(&self, is_useless: impl FnOnce(&NumberedConnection) -> bool) {

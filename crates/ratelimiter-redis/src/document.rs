@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::LeaseId;
 use ratelimiter::clock::{Clock, MonotonicClock};
+use ratelimiter::{LeaseId, Unanswered};
 use redis::Cmd;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -35,6 +35,9 @@ const NEXT_FOR: Duration = Duration::from_millis(500);
 /// How long to wait at least for a document to be sent or stored.
 const TEXT_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 
+/// How long a connection for texts is kept without use: changes are rare, and Redis or a load balancer closes it after some time.
+const TEXT_IDLE_MAX: Duration = Duration::from_secs(1);
+
 /// A document, and what one server knows of it. It never expires.
 pub struct RedisDocument {
     redis: Connections,
@@ -43,6 +46,7 @@ pub struct RedisDocument {
     /// Unique to this server. Begins the name of each change and each token.
     name: String,
     number: AtomicU64,
+    lock_ttl: Duration,
     /// The tokens of the locks that it has, as far as it knows.
     held: Mutex<HeldLocks>,
     extending: Once,
@@ -79,7 +83,7 @@ pub enum Ownership {
 pub struct DocumentVersion {
     /// Grows with each change.
     pub number: i64,
-    /// The name of the change that wrote it; `None` if somebody wrote it by hand.
+    /// The name of the change that wrote it; `None` if somebody wrote it by hand, and removed the name, as docs/operations/redis.md says.
     pub written_as: Option<String>,
 }
 
@@ -129,15 +133,22 @@ impl RedisDocument {
     pub const LOCK_TTL: Duration = LOCK_TTL;
 
     /// The document in this Redis with this prefix. Connects at the first request.
-    pub fn new(mut config: RedisConfig) -> Arc<Self> {
+    pub fn new(config: RedisConfig) -> Arc<Self> {
+        Self::with_lock_ttl(config, LOCK_TTL)
+    }
+
+    /// The same with locks that last so long without their holder.
+    pub fn with_lock_ttl(mut config: RedisConfig, lock_ttl: Duration) -> Arc<Self> {
         config.connections = 1;
         let mut for_texts = config.clone();
         for_texts.request_timeout = for_texts.request_timeout.max(TEXT_TIMEOUT_MIN);
         Arc::new(Self {
             redis: Connections::new(config, TimeSource::Server),
-            redis_for_texts: Connections::new(for_texts, TimeSource::Server),
+            redis_for_texts: Connections::new(for_texts, TimeSource::Server)
+                .with_idle_max(TEXT_IDLE_MAX),
             name: LeaseId::generate(MonotonicClock::new().now()).to_string(),
             number: AtomicU64::new(0),
+            lock_ttl,
             held: Mutex::default(),
             extending: Once::new(),
             changing: Arc::default(),
@@ -338,7 +349,7 @@ impl RedisDocument {
         match redis.try_run(script, call).await {
             Ok(value) => {
                 self.note_answer();
-                Reply::new(value).map_err(|_| self.unexpected())
+                Reply::new(value).map_err(|error| self.unexpected(error))
             }
             Err(problem) => {
                 // It has another name here.
@@ -360,8 +371,11 @@ impl RedisDocument {
     /// A server that was cut off has no locks any more: a failover may have forgotten them, or what was written under them.
     fn note_problem(&self, problem: &RedisProblem) {
         let is_lost = !matches!(problem.kind, "replicas" | "memory" | "disk" | "permission");
-        if is_lost && self.is_connected.swap(false, Ordering::Relaxed) {
-            *self.held() = HeldLocks::default();
+        if !is_lost {
+            return;
+        }
+        *self.held() = HeldLocks::default();
+        if self.is_connected.swap(false, Ordering::Relaxed) {
             self.is_loss_logged.store(true, Ordering::Relaxed);
             let (registry, reason) = (self.place(), &problem.reason);
             tracing::warn!(%registry, %reason, "connection to the registry lost; serving the limits that are known");
@@ -371,7 +385,7 @@ impl RedisDocument {
     /// A call of a script, with the arguments that all of them have.
     fn call(&self, script: ScriptName, held: &HeldLocks) -> Cmd {
         let mut call = self.redis.call(script);
-        call.arg(&self.name).arg(millis(LOCK_TTL));
+        call.arg(&self.name).arg(millis(self.lock_ttl));
         call.arg(held.owner.as_deref().unwrap_or_default());
         call.arg(held.change.as_deref().unwrap_or_default());
         call
@@ -429,16 +443,16 @@ impl RedisDocument {
     }
 
     fn text<'r>(&self, reply: &'r Reply, at: usize) -> Result<&'r str, DocumentError> {
-        reply.text(at).map_err(|_| self.unexpected())
+        reply.text(at).map_err(|error| self.unexpected(error))
     }
 
     fn number(&self, reply: &Reply, at: usize) -> Result<u64, DocumentError> {
-        reply.number(at).map_err(|_| self.unexpected())
+        reply.number(at).map_err(|error| self.unexpected(error))
     }
 
-    fn unexpected(&self) -> DocumentError {
-        let (place, reason) = (self.place().to_owned(), "Redis gave an unexpected answer");
-        DocumentError::Problem(RedisProblem { place, kind: "other", reason: reason.to_owned() })
+    fn unexpected(&self, Unanswered { reason, .. }: Unanswered) -> DocumentError {
+        let place = self.place().to_owned();
+        DocumentError::Problem(RedisProblem { place, kind: "other", reason })
     }
 }
 

@@ -9,6 +9,8 @@ use ratelimiter::clock::Timestamp;
 
 /// Retry hint for a request that Redis did not answer.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// How much of an unexpected answer is logged, in characters.
+const ANSWER_LOGGED_MAX: usize = 200;
 
 /// The answer of a script: a status, the time, and what the status has besides.
 #[derive(Debug)]
@@ -45,7 +47,11 @@ impl Reply {
     }
 
     pub(crate) fn text(&self, at: usize) -> Result<&str, Unanswered> {
-        text(self.values.get(at)).ok_or_else(|| self.unexpected())
+        let value = self.values.get(at);
+        text(value).ok_or_else(|| match value {
+            Some(Value::BulkString(_)) => unanswered("the text is not UTF-8"),
+            _ => self.unexpected(),
+        })
     }
 
     /// A whole number that is not negative.
@@ -105,7 +111,12 @@ pub(crate) const fn timestamp(micros: u64) -> Timestamp {
 }
 
 fn unexpected(answer: &str) -> Unanswered {
+    // It may be a document of megabytes.
+    let answer = format!("{answer:.ANSWER_LOGGED_MAX$}");
     tracing::error!(answer, "redis gave an unexpected answer");
-    let reason = "Redis gave an unexpected answer".to_owned();
-    Unanswered { reason, retry_after: RETRY_AFTER }
+    unanswered("Redis gave an unexpected answer")
+}
+
+fn unanswered(reason: &str) -> Unanswered {
+    Unanswered { reason: reason.to_owned(), retry_after: RETRY_AFTER }
 }

@@ -128,11 +128,11 @@ pub(crate) trait Medium: fmt::Debug + Send + Sync {
         locks: Vec<Lock>,
     ) -> BoxFuture<'_, io::Result<Box<dyn Staged>>>;
 
-    /// Removes what was staged and not committed, under the lock; returns the names that cannot be removed.
+    /// Removes what was staged and not committed, if these locks are still held; returns the names that cannot be removed.
     fn remove_staged(
         &self,
         staged: Vec<StagedDocument>,
-        lock: Option<Lock>,
+        locks: Vec<Lock>,
     ) -> BoxFuture<'_, BTreeSet<PathBuf>>;
 
     /// Removes everything that is staged, at the start of the only server.

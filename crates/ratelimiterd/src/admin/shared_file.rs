@@ -237,7 +237,9 @@ impl<B: HostedBackend> StoredDefinitions<B> {
             }
             store.version_seen = version;
             store.is_problem_logged = false;
-            store.unremovable = store.medium.remove_staged(uncommitted, lock.cloned()).await;
+            // Without ownership it may be that of another owner, which needs no lock for a change.
+            let locks = store.owned.iter().chain(lock).cloned().collect();
+            store.unremovable = store.medium.remove_staged(uncommitted, locks).await;
             for path in &store.unremovable {
                 let path = path.display();
                 tracing::warn!(%path, "staged file cannot be removed; remove it by hand");

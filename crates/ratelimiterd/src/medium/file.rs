@@ -134,12 +134,12 @@ impl Medium for FileMedium {
     fn remove_staged(
         &self,
         staged: Vec<StagedDocument>,
-        lock: Option<Lock>,
+        locks: Vec<Lock>,
     ) -> BoxFuture<'_, BTreeSet<PathBuf>> {
         let removed = self.on_disk(move |file| {
             let removed = staged.iter().map(|staged| file.remove_staged(&staged.name));
             let unremovable = removed.filter_map(Result::err).collect();
-            drop(lock);
+            drop(locks);
             Ok(unremovable)
         });
         async { removed.await.expect("removing does not panic") }.boxed()

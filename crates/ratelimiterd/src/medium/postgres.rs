@@ -330,12 +330,12 @@ impl Medium for PostgresMedium {
     fn remove_staged(
         &self,
         staged: Vec<StagedDocument>,
-        lock: Option<Lock>,
+        locks: Vec<Lock>,
     ) -> BoxFuture<'_, BTreeSet<PathBuf>> {
         async move {
             for StagedDocument { name, .. } in staged {
                 let name = name.to_string_lossy().into_owned();
-                let discard = discard(&self.database, name, lock.iter().cloned().collect());
+                let discard = discard(&self.database, name, locks.clone());
                 // If that fails, it is found again.
                 drop(discard.await);
             }

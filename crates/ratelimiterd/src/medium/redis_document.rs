@@ -229,11 +229,11 @@ impl Medium for RedisMedium {
     fn remove_staged(
         &self,
         staged: Vec<StagedDocument>,
-        lock: Option<Lock>,
+        locks: Vec<Lock>,
     ) -> BoxFuture<'_, BTreeSet<PathBuf>> {
         async move {
             for StagedDocument { name, .. } in staged {
-                let held = held_with(&self.document, lock.as_slice());
+                let held = held_with(&self.document, &locks);
                 if let Ok(held) = held {
                     // If that fails, it is found again.
                     drop(self.document.discard(Some(&name.to_string_lossy()), &held).await);

@@ -12,8 +12,10 @@ use testkit::{eventually, without_settings};
 use super::ledger::SharedLedger;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_ratelimiterd");
-/// How long to wait for Redis, where the registry is there: longer than by default, since a busy machine is slow.
-const REDIS_TIMEOUT_MS: u64 = 3_000;
+/// How long servers wait for Redis, where the registry is there, and for a change: longer than by default, since a busy machine is slow.
+const TIMEOUT_MS: u64 = 60_000;
+/// The first of these where a test waits for it.
+const SHORT_TIMEOUT_MS: u64 = 3_000;
 
 /// A server on the shared ledger.
 pub struct SharedServer {
@@ -33,11 +35,23 @@ impl SharedServer {
         server
     }
 
+    /// The same for one that soon gives up on a Redis that hangs.
+    pub async fn start_impatient(url: &str, ledger: &SharedLedger) -> Self {
+        let server = Self::bind_with(url, ledger.clone(), SHORT_TIMEOUT_MS).await;
+        server.wait_until_ready().await;
+        server
+    }
+
     pub async fn bind(url: String, ledger: SharedLedger) -> Self {
+        Self::bind_with(&url, ledger, TIMEOUT_MS).await
+    }
+
+    async fn bind_with(url: &str, ledger: SharedLedger, redis_timeout_ms: u64) -> Self {
         let mut config = Config::default();
         config.server.listen_addr = ListenAddr::free_port();
-        config.registry.url = Some(RegistryUrl::new(&url).unwrap());
-        config.redis.request_timeout_ms = REDIS_TIMEOUT_MS;
+        config.registry.url = Some(RegistryUrl::new(url).unwrap());
+        config.server.request_timeout_ms = TIMEOUT_MS;
+        config.redis.request_timeout_ms = redis_timeout_ms;
         let backend = TigerBeetleLimiter::new(ledger, LimiterOptions::default());
         Self { server: Server::bind(&config, backend).await.unwrap() }
     }
@@ -162,7 +176,9 @@ pub async fn expect_capacity(at: &impl Asked, key: &str, capacity: Option<u64>) 
 
 pub fn program() -> Command {
     let mut command = without_settings(Command::new(PROGRAM));
-    command.env("RATELIMITER_REDIS__REQUEST_TIMEOUT_MS", REDIS_TIMEOUT_MS.to_string());
+    for part in ["SERVER", "REDIS"] {
+        command.env(format!("RATELIMITER_{part}__REQUEST_TIMEOUT_MS"), TIMEOUT_MS.to_string());
+    }
     command
 }
 

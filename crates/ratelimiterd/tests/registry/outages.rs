@@ -47,7 +47,7 @@ pub fn reg_01_a_memory_server_serves_through_an_outage<D: Database>() {
         let folder = tempfile::tempdir().unwrap();
         let mut database = D::on_own_server().await;
         let server = MemoryServer::start(&database.url("a"), folder.path());
-        assert_eq!(server.put("k", 7).await.0, 200);
+        server.insist_on_put("k", 7).await;
         database.crash();
         expect_served_without_database::<D>(&server, 1).await;
         server.wait_for_line("connection to the registry lost; serving the limits that are known");

@@ -44,6 +44,8 @@ fn main() -> ExitCode {
         problems::reg_01_rds_06_a_full_redis_is_served_and_its_room_is_noticed,
         problems::reg_01_rds_06_a_user_who_may_only_read_serves_and_reports_why_it_cannot_change,
         problems::reg_01_rds_06_a_lost_script_cache_is_not_noticed,
+        problems::reg_01_a_document_written_by_hand_is_not_overwritten,
+        problems::reg_01_a_change_after_an_idle_spell_succeeds,
         problems::reg_01_a_memory_server_writes_again_what_redis_has_forgotten,
         special::reg_01_rds_04_registries_with_two_prefixes_are_separate,
         special::reg_01_rds_04_a_registry_and_the_redis_backend_with_one_prefix_do_not_meet,

@@ -5,8 +5,13 @@ use testkit::{eventually, run};
 
 use crate::redis::{CHANGE, RedisDatabase};
 use crate::registry::database::Database;
-use crate::registry::deployment::{Asked, MemoryServer, SharedServer, expect_capacity, refused};
+use crate::registry::deployment::{
+    Asked, MemoryServer, SharedServer, definition, expect_capacity, refused,
+};
 use crate::registry::ledger::SharedLedger;
+
+/// Longer than a connection for texts is kept without use.
+const IDLE_SECONDS: u64 = 3;
 
 /// Waits until a change is refused for this reason; nothing has changed, and the server serves.
 async fn expect_refused(server: &impl Asked, status: u16, reason: &str) {
@@ -105,7 +110,8 @@ pub fn reg_01_rds_06_a_full_redis_is_served_and_its_room_is_noticed() {
         expect_refused(&shared, 503, "maxmemory is reached").await;
         give_room();
         shared.insist_on_put("k", 8).await;
-        assert!(!database.is_staged().await && !database.exists(CHANGE));
+        let is_over = async || !database.is_staged().await && !database.exists(CHANGE);
+        eventually("nothing is staged or locked", is_over).await;
     });
 }
 
@@ -142,6 +148,56 @@ pub fn reg_01_rds_06_a_lost_script_cache_is_not_noticed() {
         let log = server.stop();
         assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
     });
+}
+
+/// REG-01: as docs/operations/redis.md says. A memory server loads it when it starts, and does not overwrite it before.
+pub fn reg_01_a_document_written_by_hand_is_not_overwritten() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let database = RedisDatabase::new().await;
+        let url = database.url_of_user("app").await;
+        let server = MemoryServer::start(&url, folder.path());
+        server.insist_on_put("k", 7).await;
+        database.lock_out("app").await;
+        eventually("the loss is noticed", async || !server.is_connected().await).await;
+        database.write_by_hand(&format!("[{}]", definition("k", 9))).await;
+        database.let_in("app").await;
+        eventually("it is not overwritten", async || {
+            let (status, body) = server.put("k", 8).await;
+            assert!(status == 409 || status == 503, "{status} {body}");
+            body.contains("restart this server")
+        })
+        .await;
+        server.stop();
+        let server = MemoryServer::start(&url, folder.path());
+        assert_eq!(server.capacity("k").await, Some(9));
+    });
+}
+
+/// REG-01: Redis or a load balancer closes connections that are idle, as that for the texts is between changes.
+pub fn reg_01_a_change_after_an_idle_spell_succeeds() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let (database, ledger) = (RedisDatabase::new().await, SharedLedger::new());
+        let memory = MemoryServer::start(&database.url("a"), folder.path());
+        expect_change_after_idle_spell(&database, &memory).await;
+        memory.stop();
+        let shared = SharedServer::start(&database.url("a"), &ledger).await;
+        expect_change_after_idle_spell(&database, &shared).await;
+    });
+}
+
+async fn expect_change_after_idle_spell(database: &RedisDatabase, server: &impl Asked) {
+    server.insist_on_put("k", 7).await;
+    let idle_at = database.idle_clients()[0].0 + IDLE_SECONDS;
+    eventually("one connection is idle", async || {
+        let clients = database.idle_clients();
+        clients[0].0 >= idle_at && clients[1].0 < idle_at
+    })
+    .await;
+    database.command(&["CLIENT", "KILL", "ID", &database.idle_clients()[0].1]);
+    let (status, body) = server.put("k", 8).await;
+    assert_eq!(status, 200, "{body}");
 }
 
 /// REG-01: a Redis without a file has no document after a restart, which is nobody's change.

@@ -1,7 +1,7 @@
 //! Redis: a server of each test's own.
 
-use testkit::Proxy;
 use testkit::redis::{Persistence, TestRedis};
+use testkit::{Proxy, eventually};
 
 use crate::registry::database::{Damage, Database, Proxied};
 
@@ -12,6 +12,7 @@ pub const OWNERS: &str = "{ratelimiter}:document:owners";
 pub const CHANGE: &str = "{ratelimiter}:document:change";
 pub const WAITING: &str = "{ratelimiter}:document:waiting";
 const BACKUP: &str = "backup";
+const LOCK_TTL_MS: &str = "5000";
 
 pub struct RedisDatabase {
     pub redis: TestRedis,
@@ -32,8 +33,26 @@ impl RedisDatabase {
 
     /// The key with the lock of the only server that owns the registry.
     pub fn owner_key(&self) -> String {
-        let owners = self.command(&["HGETALL", OWNERS]);
-        format!("{{ratelimiter}}:document:owner:{}", owners.lines().next().unwrap())
+        self.owner_keys().remove(0)
+    }
+
+    /// The connections that are idle longest first: for how many seconds, and their IDs.
+    pub fn idle_clients(&self) -> Vec<(u64, String)> {
+        let field = |line: &str, name: &str| {
+            line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap().to_owned()
+        };
+        let list = self.command(&["CLIENT", "LIST"]);
+        let clients = list.lines().filter(|line| line.starts_with("id="));
+        let mut clients: Vec<_> = clients
+            .map(|line| (field(line, "idle=").parse().unwrap(), field(line, "id=")))
+            .collect();
+        clients.sort_by(|one, other| other.cmp(one));
+        clients
+    }
+
+    fn owner_keys(&self) -> Vec<String> {
+        let names = self.command(&["HKEYS", OWNERS]);
+        names.lines().map(|name| format!("{{ratelimiter}}:document:owner:{name}")).collect()
     }
 
     pub fn exists(&self, key: &str) -> bool {
@@ -77,7 +96,32 @@ impl Database for RedisDatabase {
     }
 
     async fn take_lock_from(&self, _: &str) {
-        assert_eq!(self.command(&["DEL", CHANGE]), "1");
+        self.command(&["DEL", CHANGE]);
+    }
+
+    /// Removes the TTLs, and what would set them again.
+    async fn keep_owners(&self) {
+        eventually("the locks of the owners last", async || {
+            self.command(&["ACL", "SETUSER", "default", "-pexpire"]);
+            let keys = self.owner_keys();
+            let lasts = |key: &str| {
+                self.command(&["PERSIST", key]);
+                self.command(&["PTTL", key]) == "-1"
+            };
+            let last = !keys.is_empty() && lasts(OWNERS) && keys.iter().all(|key| lasts(key));
+            if !last {
+                self.let_owners_go().await;
+            }
+            last
+        })
+        .await;
+    }
+
+    async fn let_owners_go(&self) {
+        self.command(&["ACL", "SETUSER", "default", "+pexpire"]);
+        for key in self.owner_keys().iter().map(String::as_str).chain([OWNERS]) {
+            self.command(&["PEXPIRE", key, LOCK_TTL_MS]);
+        }
     }
 
     fn crash(&mut self) {
@@ -106,6 +150,7 @@ impl Database for RedisDatabase {
 
     async fn write_by_hand(&self, document: &str) {
         self.command(&["HSET", DOCUMENT, "text", document]);
+        self.command(&["HDEL", DOCUMENT, "written_as"]);
         self.command(&["HINCRBY", DOCUMENT, "version", "1"]);
     }
 
