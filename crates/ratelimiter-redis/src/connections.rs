@@ -15,9 +15,10 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
+use crate::io_error::is_hung_up;
 use crate::observations::{Counters, PIPELINE_MAX};
 use crate::options::TimeSource;
-use crate::problem::{RedisProblem, is_hung_up};
+use crate::problem::RedisProblem;
 use crate::reply::Reply;
 use crate::script::{ScriptName, Scripts};
 use crate::server_info::ServerInfo;

@@ -16,6 +16,7 @@ mod config_error;
 mod connections;
 mod definitions;
 mod document;
+mod io_error;
 mod limiter;
 mod observations;
 mod options;

@@ -1,14 +1,11 @@
 //! Why Redis does not answer (`RDS-06`).
 
-use std::error::Error;
-use std::io;
-use std::sync::Arc;
-
 use ratelimiter::Unanswered;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use rustls::CertificateError;
 
 use crate::config::RedisConfig;
+use crate::io_error::io_error_in;
 use crate::reply::RETRY_AFTER;
 use crate::server_info::TOO_OLD;
 
@@ -80,18 +77,6 @@ fn kind_and_advice(error: &RedisError, text: &str) -> (&'static str, &'static st
 /// What the TLS library said, inside the I/O error that the client shows.
 fn tls_error_in(error: &RedisError) -> Option<&rustls::Error> {
     io_error_in(error)?.get_ref()?.downcast_ref()
-}
-
-/// The server has closed the connection. The client's own `is_connection_dropped` also holds for errors that never had one.
-pub(crate) fn is_hung_up(error: &RedisError) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    io_error_in(error).is_some_and(|error| {
-        matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-    })
-}
-
-fn io_error_in(error: &RedisError) -> Option<&io::Error> {
-    error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.downcast_ref()
 }
 
 const fn tls_advice(error: &rustls::Error) -> &'static str {

@@ -18,7 +18,7 @@ use redis::{
 use tokio::time::{Instant, timeout_at};
 
 use crate::config_error::{ConfigError, invalid_url};
-use crate::problem::is_hung_up;
+use crate::io_error::is_hung_up;
 use crate::reply::text;
 use crate::server_url::{client_of, is_encrypted};
 use crate::tls::TlsSettings;
