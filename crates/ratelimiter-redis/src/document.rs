@@ -26,8 +26,8 @@ use crate::problem::RedisProblem;
 use crate::reply::Reply;
 use crate::script::ScriptName;
 
-/// How long a lock lasts without its holder, for example after `kill -9`.
-const LOCK_TTL: Duration = Duration::from_secs(5);
+/// How long a lock lasts at least without its holder, for example after `kill -9`.
+const LOCK_TTL_MIN: Duration = Duration::from_secs(5);
 /// How often locks are extended, besides each [`RedisDocument::peek`].
 const EXTEND_EVERY: Duration = Duration::from_secs(1);
 /// How long the document is reserved for a server that found it locked, and asks again.
@@ -75,6 +75,8 @@ pub enum Ownership {
     InUse {
         /// Of the only owner.
         description: Option<String>,
+        /// How much longer their locks last, if nobody extends them.
+        for_ms: u64,
     },
 }
 
@@ -129,17 +131,11 @@ pub enum DocumentError {
 }
 
 impl RedisDocument {
-    /// How long a lock lasts without its holder.
-    pub const LOCK_TTL: Duration = LOCK_TTL;
-
     /// The document in this Redis with this prefix. Connects at the first request.
-    pub fn new(config: RedisConfig) -> Arc<Self> {
-        Self::with_lock_ttl(config, LOCK_TTL)
-    }
-
-    /// The same with locks that last so long without their holder.
-    pub fn with_lock_ttl(mut config: RedisConfig, lock_ttl: Duration) -> Arc<Self> {
+    pub fn new(mut config: RedisConfig) -> Arc<Self> {
         config.connections = 1;
+        // A holder that waits for an answer as long as it may keeps its lock.
+        let lock_ttl = LOCK_TTL_MIN.max(config.request_timeout * 2);
         let mut for_texts = config.clone();
         for_texts.request_timeout = for_texts.request_timeout.max(TEXT_TIMEOUT_MIN);
         Arc::new(Self {
@@ -155,6 +151,11 @@ impl RedisDocument {
             is_connected: AtomicBool::new(false),
             is_loss_logged: AtomicBool::new(false),
         })
+    }
+
+    /// How long a lock lasts without its holder.
+    pub const fn lock_ttl(&self) -> Duration {
+        self.lock_ttl
     }
 
     /// Where Redis is, without the password.
@@ -237,7 +238,7 @@ impl RedisDocument {
         lock.deny();
         let is_only = self.text(&reply, 1)? == DocumentAccess::Exclusive.letter();
         let description = is_only.then(|| self.text(&reply, 2).map(str::to_owned)).transpose()?;
-        Ok(Ownership::InUse { description })
+        Ok(Ownership::InUse { description, for_ms: self.number(&reply, 3)? })
     }
 
     /// Locks out the changes of other servers, until the lock is dropped; `None` if a change is being made, or another server is next.

@@ -19,7 +19,7 @@ use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{LeaseId, Registry, TEMPLATES_MAX};
 use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError, PreservedFields};
 
-pub(crate) use self::owner::{OwnError, SHARED_OWNERS};
+pub(crate) use self::owner::OwnError;
 pub(crate) use self::staged_files::StagedDocument;
 use crate::disk::{Access, Disk, DiskFile, OsDisk};
 

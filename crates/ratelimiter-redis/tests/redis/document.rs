@@ -1,7 +1,6 @@
 //! The document in which other backends keep their definitions (`REG-01`).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ratelimiter::Backend;
 use ratelimiter_redis::{
@@ -20,8 +19,6 @@ const STAGED: &str = "document:staged";
 const OWNERS: &str = "document:owners";
 const CHANGE: &str = "document:change";
 const WAITING: &str = "document:waiting";
-/// Longer than by default, so that no test loses a lock because it is slow.
-const LOCK_TTL: Duration = Duration::from_secs(60);
 
 /// Adds the tests of this file, each named after its function.
 pub fn add_to(mut tests: Suite<Fixture>) -> Suite<Fixture> {
@@ -82,7 +79,7 @@ impl<'r> TestDocument<'r> {
 pub fn document_at(url: &str, prefix: &str) -> Arc<RedisDocument> {
     let (prefix, request_timeout_ms) = (prefix.to_owned(), ANSWER_MS);
     let settings = RedisSettings { prefix, request_timeout_ms, ..RedisSettings::new(url) };
-    RedisDocument::with_lock_ttl(RedisConfig::new(&settings).unwrap(), LOCK_TTL)
+    RedisDocument::new(RedisConfig::new(&settings).unwrap())
 }
 
 async fn own(document: &Arc<RedisDocument>, access: DocumentAccess) -> Option<DocumentLock> {
@@ -189,7 +186,7 @@ pub fn reg_01_locks_are_extended(servers: &Fixture) {
         for key in [CHANGE.to_owned(), OWNERS.to_owned(), test.owner_key()] {
             test.command("PEXPIRE", &key, &["600000"]);
             let ttl_ms = || test.command("PTTL", &key, &[]).parse::<u128>().unwrap();
-            let is_extended = async || ttl_ms() <= LOCK_TTL.as_millis();
+            let is_extended = async || ttl_ms() <= document.lock_ttl().as_millis();
             eventually("its TTL is that of a lock again", is_extended).await;
         }
     });
@@ -221,8 +218,10 @@ pub fn reg_01_ops_06_a_document_has_one_owner_or_several_that_share_it(servers: 
         for access in [DocumentAccess::Exclusive, DocumentAccess::Shared] {
             match second.own(access, "PID 2 on b").await.unwrap() {
                 Ownership::Owned(lock) => panic!("{lock:?}"),
-                Ownership::InUse { description } => {
+                Ownership::InUse { description, for_ms } => {
                     assert_eq!(description.as_deref(), Some("PID 1 on a"));
+                    let lock_ttl = first.lock_ttl().as_millis();
+                    assert!((1..=lock_ttl).contains(&for_ms.into()), "{for_ms}");
                 }
             }
         }
@@ -234,7 +233,7 @@ pub fn reg_01_ops_06_a_document_has_one_owner_or_several_that_share_it(servers: 
         let third = test.server();
         match third.own(DocumentAccess::Exclusive, "PID 3 on c").await.unwrap() {
             Ownership::Owned(lock) => panic!("{lock:?}"),
-            Ownership::InUse { description } => assert_eq!(description, None),
+            Ownership::InUse { description, .. } => assert_eq!(description, None),
         }
         drop(shared);
         eventually("they are released", async || {

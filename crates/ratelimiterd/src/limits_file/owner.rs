@@ -15,7 +15,7 @@ use crate::disk::{Access, DiskFile, LockMode};
 const OWNER_BYTES_MAX: u64 = 200;
 
 /// Servers that share the definitions are not named, because there may be any number of them.
-pub(crate) const SHARED_OWNERS: &str = "servers with server.backend: tigerbeetle";
+const SHARED_OWNERS: &str = "servers with server.backend: tigerbeetle";
 
 /// Why a limits file cannot be owned.
 #[derive(Debug)]
@@ -24,6 +24,14 @@ pub(crate) enum OwnError {
     InUse { by: String },
     /// The file cannot be locked, for example because its folder is read-only.
     CannotLock(io::Error),
+}
+
+impl OwnError {
+    /// In use by the only server with this description, or by servers that share the definitions.
+    pub(crate) fn in_use_by(owner: Option<String>) -> Self {
+        let by = owner.map(|owner| format!("the server with {owner}"));
+        Self::InUse { by: by.unwrap_or_else(|| SHARED_OWNERS.to_owned()) }
+    }
 }
 
 impl LimitsFile {

@@ -27,11 +27,11 @@ use self::lock::SessionLock;
 use self::row::{Peeked, RegistryRow};
 use self::session::{Database, Session, connect_to_read, is_created};
 use super::registry_url::PostgresUrl;
-use super::start::StartAttempts;
+use super::start::{Attempt, StartAttempts};
 use super::text::{self, TextReader};
 use super::{Changes, Lock, Medium, Staged, Version};
 use crate::disk::LockMode;
-use crate::limits_file::{LoadError, OwnError, SHARED_OWNERS, StagedDocument};
+use crate::limits_file::{LoadError, OwnError, StagedDocument};
 
 /// How long to wait for an answer without a document.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -164,12 +164,7 @@ impl PostgresMedium {
                 let reason = "the database still has the previous connection of this server";
                 Err(OwnError::CannotLock(io::Error::other(reason)))
             }
-            Ok(Err(owner)) => Err(OwnError::InUse {
-                by: match owner {
-                    Some(owner) => format!("the server with {owner}"),
-                    None => SHARED_OWNERS.to_owned(),
-                },
-            }),
+            Ok(Err(owner)) => Err(OwnError::in_use_by(owner)),
             Err(error) => Err(OwnError::CannotLock(error)),
         }
     }
@@ -213,7 +208,14 @@ impl Medium for PostgresMedium {
     }
 
     fn own(&self, mode: LockMode, addr: SocketAddr) -> BoxFuture<'_, Result<Lock, OwnError>> {
-        self.starts.own(move || self.try_own(mode, addr).boxed()).boxed()
+        let attempt = move || {
+            let owning = self.try_own(mode, addr);
+            owning.map(|owned| match owned {
+                Err(refusal @ OwnError::InUse { .. }) => Attempt::Continue(refusal),
+                owned => Attempt::Break(owned),
+            })
+        };
+        self.starts.own(move || attempt().boxed()).boxed()
     }
 
     fn try_lock(&self) -> BoxFuture<'_, io::Result<Option<Lock>>> {

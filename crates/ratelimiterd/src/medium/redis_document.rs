@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -17,17 +18,14 @@ use ratelimiter_redis::{
 use ratelimiter_wire::{LimitsDocument, PreservedFields};
 use tokio::time::timeout;
 
-use super::start::{OWN_RETRY_EVERY, StartAttempts};
+use super::start::{Attempt, OWN_RETRY_EVERY, StartAttempts};
 use super::text::{self, TextReader};
 use super::{Changes, Held, Lock, Medium, Staged, Version};
 use crate::disk::LockMode;
-use crate::limits_file::{LoadError, OwnError, SHARED_OWNERS, StagedDocument};
+use crate::limits_file::{LoadError, OwnError, StagedDocument};
 
-/// A server that starts waits for the lock of one that was killed, and a little longer.
-const START_ATTEMPTS_MAX: usize = 60;
-const _: () = assert!(
-    START_ATTEMPTS_MAX as u128 * OWN_RETRY_EVERY.as_millis() > RedisDocument::LOCK_TTL.as_millis()
-);
+/// A server that starts waits for the lock of one that was killed, and so many attempts longer.
+const MORE_ATTEMPTS: usize = 10;
 /// How long a server that stops waits for Redis, before it leaves its locks to their TTL.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -43,6 +41,8 @@ struct RedisMedium {
     document: Arc<RedisDocument>,
     texts: TextReader,
     starts: StartAttempts,
+    /// How long the locks of other owners lasted when they were last looked at.
+    others_last_ms: AtomicU64,
 }
 
 struct StagedInRedis {
@@ -77,8 +77,11 @@ impl RedisDocumentRegistry {
 
     fn open(self) -> RedisMedium {
         let texts = TextReader::new(self.place().to_owned(), self.limits_max);
-        let starts = StartAttempts::new(START_ATTEMPTS_MAX);
-        RedisMedium { document: RedisDocument::new(self.config), texts, starts }
+        let document = RedisDocument::new(self.config);
+        let waits = document.lock_ttl().as_millis() / OWN_RETRY_EVERY.as_millis();
+        let waits = usize::try_from(waits).unwrap_or(usize::MAX);
+        let starts = StartAttempts::new(waits.saturating_add(MORE_ATTEMPTS));
+        RedisMedium { document, texts, starts, others_last_ms: AtomicU64::new(u64::MAX) }
     }
 }
 
@@ -91,22 +94,23 @@ impl RedisMedium {
         self.texts.unreadable(io::Error::new(kind_of(error), error.to_string()))
     }
 
-    /// Asks for the ownership once.
-    async fn try_own(&self, mode: LockMode, addr: SocketAddr) -> Result<Lock, OwnError> {
+    /// Asks for the ownership once. An owner that was killed does not extend its lock, so another attempt may succeed.
+    async fn try_own(&self, mode: LockMode, addr: SocketAddr) -> Attempt {
         let access = match mode {
             LockMode::Exclusive => DocumentAccess::Exclusive,
             LockMode::Shared => DocumentAccess::Shared,
         };
         let description = format!("PID {} on {addr}", std::process::id());
         match self.document.own(access, &description).await {
-            Ok(Ownership::Owned(lock)) => Ok(Lock::new(lock)),
-            Ok(Ownership::InUse { description }) => Err(OwnError::InUse {
-                by: match description {
-                    Some(owner) => format!("the server with {owner}"),
-                    None => SHARED_OWNERS.to_owned(),
-                },
-            }),
-            Err(error) => Err(OwnError::CannotLock(self.error(&error))),
+            Ok(Ownership::Owned(lock)) => Attempt::Break(Ok(Lock::new(lock))),
+            Ok(Ownership::InUse { description, for_ms }) => {
+                let refusal = OwnError::in_use_by(description);
+                match for_ms > self.others_last_ms.swap(for_ms, Ordering::Relaxed) {
+                    true => Attempt::Break(Err(refusal)),
+                    false => Attempt::Continue(refusal),
+                }
+            }
+            Err(error) => Attempt::Break(Err(OwnError::CannotLock(self.error(&error)))),
         }
     }
 }

@@ -108,7 +108,7 @@ pub fn reg_01_ops_05_unknown_fields_are_kept<D: Database>() {
         memory.wait_for_line("line 4: budget: kind: \"sliding\" is unknown to this version");
         assert_eq!(memory.capacity("k").await, Some(8));
         assert_eq!(memory.put("budget", 5).await.0, 409);
-        memory.insist_on_put("new", 1).await;
+        memory.define("new", 1).await;
         let text = database.document().await;
         for kept in [
             "\"version\": 3",

@@ -31,12 +31,8 @@ pub trait Database: Sized {
     /// Makes a server with this name lose the lock of its change.
     async fn take_lock_from(&self, name: &str);
 
-    /// Keeps servers that own the registry its owners, however slow they are, while they run or until they stop. Others cannot own it
-    /// in the meantime. Only on a server of the test's own, if locks end by themselves there.
-    async fn keep_owners(&self) {}
-
-    /// Ends that.
-    async fn let_owners_go(&self) {}
+    /// Ends the ownership of servers that were killed or cut off, if it would last for a while.
+    async fn end_ownership(&self) {}
 
     fn crash(&mut self);
 

@@ -116,6 +116,12 @@ pub trait Asked {
         self.ask("PUT", "/v1/admin/limits", definition(key, capacity)).await
     }
 
+    /// Makes a change that nothing keeps from its success.
+    async fn define(&self, key: &str, capacity: u64) {
+        let (status, body) = self.put(key, capacity).await;
+        assert_eq!(status, 200, "{body}");
+    }
+
     /// Repeats a change that another server's change or an outage keeps from beginning.
     async fn insist_on_put(&self, key: &str, capacity: u64) {
         eventually("it is defined", async || match self.put(key, capacity).await {

@@ -47,7 +47,7 @@ pub fn reg_01_a_memory_server_serves_through_an_outage<D: Database>() {
         let folder = tempfile::tempdir().unwrap();
         let mut database = D::on_own_server().await;
         let server = MemoryServer::start(&database.url("a"), folder.path());
-        server.insist_on_put("k", 7).await;
+        server.define("k", 7).await;
         database.crash();
         expect_served_without_database::<D>(&server, 1).await;
         server.wait_for_line("connection to the registry lost; serving the limits that are known");
@@ -134,6 +134,7 @@ pub fn reg_01_tb_08_a_change_of_a_server_that_died_is_reverted_by_the_others<D: 
         eventually("the change is staged", async || database.is_staged().await).await;
         doomed.shutdown_background();
         assert_eq!(change.await.unwrap(), None, "nobody answers");
+        database.take_lock_from("first").await;
         ledger.set(Answers::AtOnce);
         eventually("nothing is staged", async || !database.is_staged().await).await;
         assert_eq!(second.capacity("k").await, Some(7));

@@ -12,16 +12,15 @@ pub fn reg_01_ops_06_a_second_memory_server_is_refused_until_the_first_is_gone<D
         let folder = tempfile::tempdir().unwrap();
         let database = D::new().await;
         let first = MemoryServer::start(&database.url("a"), folder.path());
-        database.keep_owners().await;
         let error = refused(&database.url("b"));
         let by = first.description();
         assert!(error.contains(&format!(" is in use by {by}; stop that, ")), "{error}");
         assert!(error.contains("one of its own (registry.url"), "{error}");
-        first.insist_on_put("k", 7).await;
-        database.let_owners_go().await;
+        first.define("k", 7).await;
         first.kill();
+        database.end_ownership().await;
         let second = MemoryServer::start(&database.url("b"), folder.path());
-        second.insist_on_put("l", 7).await;
+        second.define("l", 7).await;
         assert_eq!(second.capacity("k").await, Some(7));
     });
 }
@@ -33,14 +32,12 @@ pub fn reg_01_ops_06_servers_on_a_shared_backend_keep_a_memory_server_out<D: Dat
         let (database, ledger) = (D::new().await, SharedLedger::new());
         let first = SharedServer::start(&database.url("a"), &ledger).await;
         let second = SharedServer::start(&database.url("b"), &ledger).await;
-        database.keep_owners().await;
         let error = refused(&database.url("c"));
         assert!(error.contains("is in use by servers with server.backend: tigerbeetle"), "{error}");
-        database.let_owners_go().await;
         first.stop().await;
         second.stop().await;
         let memory = MemoryServer::start(&database.url("c"), folder.path());
-        memory.insist_on_put("k", 7).await;
+        memory.define("k", 7).await;
     });
 }
 
@@ -54,7 +51,6 @@ pub fn reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage<D: Database>(
         eventually("the loss is noticed", async || !owner.is_connected().await).await;
         database.start_again();
         owner.insist_on_put("k", 7).await;
-        database.keep_owners().await;
         let error = refused(&database.url("b"));
         assert!(error.contains(&owner.description()), "{error}");
     });
@@ -67,12 +63,12 @@ pub fn reg_01_ops_06_an_owner_that_was_replaced_overwrites_nothing<D: Database>(
         let database = D::on_own_server().await;
         let url = database.url_of_user("owner").await;
         let owner = MemoryServer::start(&url, folder.path());
-        owner.insist_on_put("ours", 7).await;
+        owner.define("ours", 7).await;
         database.lock_out("owner").await;
         eventually("the loss is noticed", async || !owner.is_connected().await).await;
+        database.end_ownership().await;
         let other = MemoryServer::start(&database.url("other"), folder.path());
-        other.insist_on_put("theirs", 8).await;
-        database.keep_owners().await;
+        other.define("theirs", 8).await;
         database.let_in("owner").await;
         let refusal = async || {
             let (status, body) = owner.put("ours", 9).await;
@@ -87,8 +83,8 @@ pub fn reg_01_ops_06_an_owner_that_was_replaced_overwrites_nothing<D: Database>(
         .await;
         let body = body.unwrap();
         assert!(body.contains(&format!("it is in use by {}", other.description())), "{body}");
-        database.let_owners_go().await;
         other.kill();
+        database.end_ownership().await;
         eventually("the other is gone", async || {
             refusal().await.is_some_and(|body| body.contains("restart this server"))
         })
@@ -105,9 +101,9 @@ pub fn reg_01_a_memory_server_writes_again_what_the_database_has_lost<D: Databas
         let database = D::on_own_server().await;
         let url = database.url_of_user("app").await;
         let server = MemoryServer::start(&url, folder.path());
-        server.insist_on_put("k", 7).await;
+        server.define("k", 7).await;
         database.back_up().await;
-        server.insist_on_put("k", 8).await;
+        server.define("k", 8).await;
         database.lock_out("app").await;
         eventually("the loss is noticed", async || !server.is_connected().await).await;
         database.restore().await;

@@ -1,6 +1,6 @@
 //! Starts: several at once, again, from a file, without the database.
 
-use testkit::{eventually, run};
+use testkit::run;
 
 use super::database::Database;
 use super::deployment::{
@@ -34,14 +34,15 @@ pub fn reg_01_definitions_outlive_their_server<D: Database>() {
         let folder = tempfile::tempdir().unwrap();
         let (database, ledger) = (D::new().await, SharedLedger::new());
         let first = MemoryServer::start(&database.url("a"), folder.path());
-        first.insist_on_put("k", 7).await;
-        first.insist_on_put("l", 8).await;
-        let is_deleted = async || matches!(first.delete("l").await.0, 200 | 404);
-        eventually("it is deleted", is_deleted).await;
+        first.define("k", 7).await;
+        first.define("l", 8).await;
+        assert_eq!(first.delete("l").await.0, 200);
         first.kill();
+        database.end_ownership().await;
         let second = MemoryServer::start(&database.url("b"), folder.path());
         assert_eq!((second.capacity("k").await, second.capacity("l").await), (Some(7), None));
         second.kill();
+        database.end_ownership().await;
         let third = SharedServer::start(&database.url("c"), &ledger).await;
         expect_capacity(&third, "k", Some(7)).await;
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "no file is written");
@@ -62,6 +63,7 @@ pub fn reg_01_a_limits_file_moves_into_the_database<D: Database>() {
         let applied = tokio::task::spawn_blocking(move || apply.output().unwrap()).await.unwrap();
         assert!(applied.status.success(), "{}", stderr(&applied));
         server.kill();
+        database.end_ownership().await;
         let server = MemoryServer::start(&database.url("b"), folder.path());
         assert_eq!(server.capacity("k").await, Some(7));
         assert_eq!(server.capacity("tenant:*:rpm").await, Some(8));
@@ -82,7 +84,7 @@ pub fn reg_01_check_reads_the_registry_and_changes_nothing<D: Database>() {
         assert!(stdout(&checked).contains(": ok, 0 limits"), "{}", stdout(&checked));
         assert!(database.is_untouched().await);
         let server = MemoryServer::start(&database.url("a"), folder.path());
-        server.insist_on_put("k", 7).await;
+        server.define("k", 7).await;
         let checked = check();
         assert!(stdout(&checked).contains(": ok, 1 limits"), "{}", stdout(&checked));
         server.kill();

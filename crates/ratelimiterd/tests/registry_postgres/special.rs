@@ -33,7 +33,7 @@ pub fn reg_01_a_role_that_may_only_read_serves_and_reports_why_it_cannot_change(
         let folder = tempfile::tempdir().unwrap();
         let database = PostgresDatabase::on_own_server().await;
         let owner = MemoryServer::start(&database.url("owner"), folder.path());
-        assert_eq!(owner.put("k", 7).await.0, 200);
+        owner.define("k", 7).await;
         owner.kill();
         let schema = database.schema();
         let usage = format!("USAGE ON SCHEMA {schema}");
@@ -74,8 +74,8 @@ pub fn reg_01_registries_in_two_schemas_are_separate() {
         let servers = databases
             .each_ref()
             .map(|database| MemoryServer::start(&database.url("a"), folder.path()));
-        assert_eq!(servers[0].put("k", 7).await.0, 200);
-        assert_eq!(servers[1].put("k", 8).await.0, 200);
+        servers[0].define("k", 7).await;
+        servers[1].define("k", 8).await;
         assert_eq!(servers[0].capacity("k").await, Some(7));
         assert!(databases[0].document().await.contains("\"capacity\": 7"));
     });

@@ -59,7 +59,7 @@ pub fn reg_01_a_start_on_a_standby_is_refused() {
         assert!(error.contains("registry.url must name the primary"), "{error}");
         database.execute("SELECT pg_promote()").await;
         let server = MemoryServer::start(&database.url("c"), folder.path());
-        assert_eq!(server.put("k", 7).await.0, 200);
+        server.define("k", 7).await;
     });
 }
 
@@ -70,7 +70,7 @@ pub fn reg_01_a_read_only_database_is_served_and_its_return_is_noticed() {
         let database = PostgresDatabase::on_own_server().await;
         let (url, role) = (database.url_of_user("app").await, database.role("app"));
         let server = MemoryServer::start(&url, folder.path());
-        assert_eq!(server.put("k", 7).await.0, 200);
+        server.define("k", 7).await;
         let read_only = format!("ALTER ROLE {role} SET default_transaction_read_only = on");
         database.execute(&read_only).await;
         database.terminate("app").await;
@@ -103,7 +103,7 @@ pub fn reg_01_a_confirmed_change_outlives_a_crash_whatever_the_default_is() {
         database.cluster().stop();
         database.start_again();
         let server = MemoryServer::start(&database.url("a"), folder.path());
-        assert_eq!(server.put("k", 7).await.0, 200);
+        server.define("k", 7).await;
         server.kill();
         database.crash();
         database.start_again();

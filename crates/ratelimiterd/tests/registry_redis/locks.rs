@@ -4,7 +4,7 @@ use testkit::{eventually, run};
 
 use crate::redis::{CHANGE, OWNERS, RedisDatabase, WAITING};
 use crate::registry::database::Database;
-use crate::registry::deployment::{Asked, MemoryServer, SharedServer, expect_capacity};
+use crate::registry::deployment::{Asked, MemoryServer, SharedServer, expect_capacity, serving};
 use crate::registry::ledger::{Answers, SharedLedger};
 
 /// REG-01: as after a long pause in which another server began a change.
@@ -42,7 +42,7 @@ pub fn reg_01_ops_06_an_owner_whose_lock_was_taken_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let database = RedisDatabase::new().await;
         let owner = MemoryServer::start(&database.url("a"), folder.path());
-        owner.insist_on_put("k", 7).await;
+        owner.define("k", 7).await;
         let version = database.version().await;
         // Both at once, so that it finds another owner in its place.
         let other = "return {redis.call('DEL', KEYS[1], KEYS[2]), \
@@ -93,17 +93,27 @@ pub fn reg_01_ops_06_a_server_that_stops_releases_its_lock() {
         let folder = tempfile::tempdir().unwrap();
         let (database, ledger) = (RedisDatabase::new().await, SharedLedger::new());
         let memory = MemoryServer::start(&database.url("a"), folder.path());
-        memory.insist_on_put("k", 7).await;
-        database.keep_owners().await;
+        memory.define("k", 7).await;
         let key = database.owner_key();
         memory.stop();
         let is_over = async || !database.exists(&key) && !database.exists(OWNERS);
         eventually("it is released", is_over).await;
-        database.let_owners_go().await;
         let shared = SharedServer::start(&database.url("b"), &ledger).await;
         shared.insist_on_put("k", 8).await;
-        database.keep_owners().await;
         shared.stop().await;
         eventually("it is released", async || !database.exists(OWNERS)).await;
+    });
+}
+
+/// REG-01, OPS-06: the next one waits for that.
+pub fn reg_01_ops_06_the_lock_of_a_server_that_was_killed_ends_by_itself() {
+    run(async {
+        let folder = tempfile::tempdir().unwrap();
+        let database = RedisDatabase::new().await;
+        let mut impatient = serving(&database.url("a"));
+        impatient.env("RATELIMITER_REDIS__REQUEST_TIMEOUT_MS", "1000");
+        MemoryServer::start_as(impatient, folder.path()).kill();
+        let next = MemoryServer::start(&database.url("b"), folder.path());
+        next.define("k", 7).await;
     });
 }

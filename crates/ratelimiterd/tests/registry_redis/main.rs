@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         locks::reg_01_ops_06_an_owner_whose_lock_was_taken_changes_nothing,
         locks::reg_01_servers_take_turns,
         locks::reg_01_ops_06_a_server_that_stops_releases_its_lock,
+        locks::reg_01_ops_06_the_lock_of_a_server_that_was_killed_ends_by_itself,
         problems::reg_01_a_start_without_redis_is_refused_with_the_reason,
         problems::reg_01_rds_06_a_wrong_password_is_reported,
         problems::reg_01_rds_06_a_replica_is_not_used_until_it_is_the_primary,

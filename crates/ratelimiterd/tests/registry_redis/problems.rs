@@ -49,7 +49,7 @@ pub fn reg_01_rds_06_a_wrong_password_is_reported() {
             assert!(!error.contains("s3cret") && !error.contains("wr0ng"), "{error}");
         }
         let server = MemoryServer::start(&url, folder.path());
-        server.insist_on_put("k", 7).await;
+        server.define("k", 7).await;
         database.lock_out("app").await;
         expect_refused(&server, 503, "the user or password in registry.url is wrong").await;
         database.let_in("app").await;
@@ -68,7 +68,7 @@ pub fn reg_01_rds_06_a_replica_is_not_used_until_it_is_the_primary() {
         let port = other.redis.addr().port().to_string();
         // The other one has other limits.
         let elsewhere = MemoryServer::start(&other.url("a"), folder.path());
-        elsewhere.insist_on_put("k", 3).await;
+        elsewhere.define("k", 3).await;
         elsewhere.stop();
         database.command(&["REPLICAOF", "127.0.0.1", &port]);
         expect_refused(&server, 503, "it is a read-only replica; registry.url names the primary")
@@ -92,7 +92,7 @@ pub fn reg_01_rds_06_a_full_redis_is_served_and_its_room_is_noticed() {
         let fill = || database.command(&["CONFIG", "SET", "maxmemory", "1"]);
         let give_room = || database.command(&["CONFIG", "SET", "maxmemory", "0"]);
         let memory = MemoryServer::start(&database.url("a"), folder.path());
-        memory.insist_on_put("k", 7).await;
+        memory.define("k", 7).await;
         let version = database.version().await;
         fill();
         expect_refused(&memory, 503, "maxmemory is reached").await;
@@ -103,7 +103,7 @@ pub fn reg_01_rds_06_a_full_redis_is_served_and_its_room_is_noticed() {
         assert_eq!(database.version().await, version, "nothing was written");
         give_room();
         memory.insist_on_put("k", 8).await;
-        memory.insist_on_put("k", 7).await;
+        memory.define("k", 7).await;
         memory.stop();
         let shared = SharedServer::start(&database.url("b"), &ledger).await;
         fill();
@@ -121,7 +121,7 @@ pub fn reg_01_rds_06_a_user_who_may_only_read_serves_and_reports_why_it_cannot_c
         let folder = tempfile::tempdir().unwrap();
         let (database, ledger) = (RedisDatabase::new().await, SharedLedger::new());
         let owner = MemoryServer::start(&database.url("a"), folder.path());
-        owner.insist_on_put("k", 7).await;
+        owner.define("k", 7).await;
         owner.stop();
         let url = database.url_of_user("reader").await;
         database.command(&["ACL", "SETUSER", "reader", "-@write"]);
@@ -142,7 +142,7 @@ pub fn reg_01_rds_06_a_lost_script_cache_is_not_noticed() {
         let server = MemoryServer::start(&database.url("a"), folder.path());
         for capacity in 1..=3 {
             database.command(&["SCRIPT", "FLUSH", "SYNC"]);
-            server.insist_on_put("k", capacity).await;
+            server.define("k", capacity).await;
             assert!(server.is_connected().await);
         }
         let log = server.stop();
@@ -157,7 +157,7 @@ pub fn reg_01_a_document_written_by_hand_is_not_overwritten() {
         let database = RedisDatabase::new().await;
         let url = database.url_of_user("app").await;
         let server = MemoryServer::start(&url, folder.path());
-        server.insist_on_put("k", 7).await;
+        server.define("k", 7).await;
         database.lock_out("app").await;
         eventually("the loss is noticed", async || !server.is_connected().await).await;
         database.write_by_hand(&format!("[{}]", definition("k", 9))).await;
@@ -206,7 +206,7 @@ pub fn reg_01_a_memory_server_writes_again_what_redis_has_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let mut database = RedisDatabase::new().await;
         let server = MemoryServer::start(&database.url("a"), folder.path());
-        server.insist_on_put("k", 7).await;
+        server.define("k", 7).await;
         database.crash();
         eventually("the loss is noticed", async || !server.is_connected().await).await;
         database.start_again();

@@ -1,7 +1,7 @@
 //! Redis: a server of each test's own.
 
+use testkit::Proxy;
 use testkit::redis::{Persistence, TestRedis};
-use testkit::{Proxy, eventually};
 
 use crate::registry::database::{Damage, Database, Proxied};
 
@@ -12,7 +12,6 @@ pub const OWNERS: &str = "{ratelimiter}:document:owners";
 pub const CHANGE: &str = "{ratelimiter}:document:change";
 pub const WAITING: &str = "{ratelimiter}:document:waiting";
 const BACKUP: &str = "backup";
-const LOCK_TTL_MS: &str = "5000";
 
 pub struct RedisDatabase {
     pub redis: TestRedis,
@@ -33,7 +32,7 @@ impl RedisDatabase {
 
     /// The key with the lock of the only server that owns the registry.
     pub fn owner_key(&self) -> String {
-        self.owner_keys().remove(0)
+        format!("{{ratelimiter}}:document:owner:{}", self.command(&["HKEYS", OWNERS]))
     }
 
     /// The connections that are idle longest first: for how many seconds, and their IDs.
@@ -48,11 +47,6 @@ impl RedisDatabase {
             .collect();
         clients.sort_by(|one, other| other.cmp(one));
         clients
-    }
-
-    fn owner_keys(&self) -> Vec<String> {
-        let names = self.command(&["HKEYS", OWNERS]);
-        names.lines().map(|name| format!("{{ratelimiter}}:document:owner:{name}")).collect()
     }
 
     pub fn exists(&self, key: &str) -> bool {
@@ -99,29 +93,9 @@ impl Database for RedisDatabase {
         self.command(&["DEL", CHANGE]);
     }
 
-    /// Removes the TTLs, and what would set them again.
-    async fn keep_owners(&self) {
-        eventually("the locks of the owners last", async || {
-            self.command(&["ACL", "SETUSER", "default", "-pexpire"]);
-            let keys = self.owner_keys();
-            let lasts = |key: &str| {
-                self.command(&["PERSIST", key]);
-                self.command(&["PTTL", key]) == "-1"
-            };
-            let last = !keys.is_empty() && lasts(OWNERS) && keys.iter().all(|key| lasts(key));
-            if !last {
-                self.let_owners_go().await;
-            }
-            last
-        })
-        .await;
-    }
-
-    async fn let_owners_go(&self) {
-        self.command(&["ACL", "SETUSER", "default", "+pexpire"]);
-        for key in self.owner_keys().iter().map(String::as_str).chain([OWNERS]) {
-            self.command(&["PEXPIRE", key, LOCK_TTL_MS]);
-        }
+    /// Their locks last as long as a slow machine may need.
+    async fn end_ownership(&self) {
+        self.command(&["DEL", OWNERS, CHANGE]);
     }
 
     fn crash(&mut self) {

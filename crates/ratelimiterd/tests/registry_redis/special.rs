@@ -23,8 +23,8 @@ pub fn reg_01_rds_04_registries_with_two_prefixes_are_separate() {
         let servers = ["one", "two"].map(|prefix| {
             MemoryServer::start_as(with_prefix(serving(&database.url("a")), prefix), folder.path())
         });
-        servers[0].insist_on_put("k", 7).await;
-        servers[1].insist_on_put("k", 8).await;
+        servers[0].define("k", 7).await;
+        servers[1].define("k", 8).await;
         assert_eq!(servers[0].capacity("k").await, Some(7));
         let text = database.command(&["HGET", "{one}:document", "text"]);
         assert!(text.contains("\"capacity\": 7"), "{text}");
@@ -42,10 +42,10 @@ pub fn reg_01_rds_04_a_registry_and_the_redis_backend_with_one_prefix_do_not_mee
         command.env("RATELIMITER_REDIS__URL", database.url("b"));
         let kept = MemoryServer::start_as(command, folder.path());
         eventually("it is ready", async || kept.get("/readyz").await.0 == 200).await;
-        stored.insist_on_put("k", 7).await;
-        kept.insist_on_put("k", 8).await;
+        stored.define("k", 7).await;
+        kept.define("k", 8).await;
         assert!(kept.reserve(1, "k").await.1.contains("\"allowed\":true"));
-        stored.insist_on_put("l", 1).await;
+        stored.define("l", 1).await;
         assert_eq!((stored.capacity("k").await, kept.capacity("k").await), (Some(7), Some(8)));
         assert_eq!((stored.capacity("l").await, kept.capacity("l").await), (Some(1), None));
         stored.stop();
@@ -88,7 +88,7 @@ pub fn reg_01_rds_08_a_password_is_in_no_log_at_any_level() {
         let mut command = serving(&format!("redis://default:s3cret@{addr}/2"));
         command.env("RATELIMITER_LOG__LEVEL", "trace");
         let server = MemoryServer::start_as(command, folder.path());
-        server.insist_on_put("k", 7).await;
+        server.define("k", 7).await;
         database.crash();
         eventually("the loss is noticed", async || !server.is_connected().await).await;
         let (status, body) = server.put("k", 8).await;
