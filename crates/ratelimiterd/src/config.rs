@@ -39,9 +39,7 @@ use serde::Deserialize;
 pub use token::{Token, TokenError};
 
 use crate::medium::RegistryDatabase;
-use crate::{
-    LimitsFile, PostgresRegistry, RedisDocumentRegistry, RedisRegistry, RegistryPlace, RegistryUrl,
-};
+use crate::{LimitsFile, PostgresRegistry, RedisRegistry, RegistryPlace, RegistryUrl};
 
 /// The most events that TigerBeetle accepts in one batch.
 pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = MAX_BATCH_EVENTS_MAX as u64;
@@ -326,7 +324,7 @@ impl Config {
                 }
                 RegistryDatabase::Redis { text, .. } => {
                     let config = redis.check_at(text).expect("a config that exists is valid");
-                    RegistryPlace::RedisDocument(RedisDocumentRegistry::new(config, limits_max))
+                    RegistryPlace::RedisDocument(RedisRegistry::new(config, limits_max))
                 }
             },
             (_, None) => LimitsFile::new(&registry.path).with_limits_max(limits_max).into(),

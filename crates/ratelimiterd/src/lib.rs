@@ -30,8 +30,7 @@ pub use admin::RestoreError;
 pub use hosted::{HostedBackend, NotReady};
 pub use limits_file::{LimitsFile, LoadError};
 pub use medium::{
-    PostgresRegistry, PostgresUrl, RedisDocumentRegistry, RedisRegistry, RegistryPlace,
-    RegistryUrl, RegistryUrlError,
+    PostgresRegistry, PostgresUrl, RedisRegistry, RegistryPlace, RegistryUrl, RegistryUrlError,
 };
 pub use routes::BODY_BYTES_MAX;
 pub use server::{Reloaded, Server, StartError};

@@ -25,7 +25,7 @@ use ratelimiter_wire::{LimitsDocument, PreservedFields};
 use self::file::FileMedium;
 pub use self::postgres::PostgresRegistry;
 pub use self::redis::RedisRegistry;
-pub use self::redis_document::RedisDocumentRegistry;
+use self::redis_document::RedisMedium;
 pub(crate) use self::registry_url::RegistryDatabase;
 pub use self::registry_url::{PostgresUrl, RegistryUrl, RegistryUrlError};
 use crate::disk::{FileVersion, LockMode};
@@ -40,7 +40,7 @@ pub enum RegistryPlace {
     /// In a PostgreSQL database.
     Postgres(PostgresRegistry),
     /// In Redis, where another backend keeps nothing else.
-    RedisDocument(RedisDocumentRegistry),
+    RedisDocument(RedisRegistry),
     /// In Redis, where the backend keeps them.
     Redis(RedisRegistry),
 }
@@ -192,7 +192,7 @@ impl RegistryPlace {
         match self {
             Self::File(file) => Some(Arc::new(FileMedium::new(file, Arc::clone(runtime)))),
             Self::Postgres(registry) => Some(registry.medium()),
-            Self::RedisDocument(registry) => Some(registry.medium()),
+            Self::RedisDocument(registry) => Some(Arc::new(RedisMedium::new(registry))),
             Self::Redis(_) => None,
         }
     }
@@ -202,8 +202,7 @@ impl RegistryPlace {
         match self {
             Self::File(file) => file.limits_max(),
             Self::Postgres(registry) => registry.limits_max(),
-            Self::RedisDocument(registry) => registry.limits_max(),
-            Self::Redis(registry) => registry.limits_max(),
+            Self::RedisDocument(registry) | Self::Redis(registry) => registry.limits_max(),
         }
     }
 
@@ -215,8 +214,10 @@ impl RegistryPlace {
         match self {
             Self::File(file) => file.load(),
             Self::Postgres(registry) => registry.load().await,
-            Self::RedisDocument(registry) => registry.load().await,
-            Self::Redis(registry) => registry.load().await,
+            Self::RedisDocument(registry) => {
+                RedisMedium::new(registry.clone()).load().await.map(|(_, document)| document)
+            }
+            Self::Redis(registry) => registry.load_kept().await,
         }
     }
 }
@@ -227,8 +228,7 @@ impl fmt::Display for RegistryPlace {
         match self {
             Self::File(file) => file.path().display().fmt(f),
             Self::Postgres(registry) => f.write_str(registry.place()),
-            Self::RedisDocument(registry) => f.write_str(registry.place()),
-            Self::Redis(registry) => f.write_str(registry.place()),
+            Self::RedisDocument(registry) | Self::Redis(registry) => f.write_str(registry.place()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The definitions in Redis, which the Redis backend keeps itself.
+//! The definitions in Redis: as the Redis backend keeps them, or in a document for another backend.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::limits_file::LoadError;
 /// The definitions in Redis.
 #[derive(Debug, Clone)]
 pub struct RedisRegistry {
-    config: RedisConfig,
+    pub(super) config: RedisConfig,
     limits_max: usize,
 }
 
@@ -29,7 +29,8 @@ impl RedisRegistry {
         self.limits_max
     }
 
-    pub(super) async fn load(&self) -> Result<LimitsDocument, LoadError> {
+    /// Reads the definitions that the Redis backend keeps.
+    pub(super) async fn load_kept(&self) -> Result<LimitsDocument, LoadError> {
         let limiter = RedisLimiter::new(self.config.clone(), RedisOptions::default());
         let read = limiter.registry().await;
         let unreadable = |reason| LoadError::unreadable(self.place().to_owned(), reason);

@@ -13,11 +13,12 @@ use futures::future::BoxFuture;
 use ratelimiter::Registry;
 use ratelimiter_redis::{
     DocumentAccess, DocumentContent, DocumentError, DocumentLock, DocumentVersion, HeldLocks,
-    Ownership, RedisConfig, RedisDocument, StagedText,
+    Ownership, RedisDocument, StagedText,
 };
 use ratelimiter_wire::{LimitsDocument, PreservedFields};
 use tokio::time::timeout;
 
+use super::redis::RedisRegistry;
 use super::start::{Attempt, OWN_RETRY_EVERY, StartAttempts};
 use super::text::{self, TextReader};
 use super::{Changes, Held, Lock, Medium, Staged, Version};
@@ -29,15 +30,9 @@ const MORE_ATTEMPTS: usize = 10;
 /// How long a server that stops waits for Redis, before it leaves its locks to their TTL.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The registry in Redis, before a server connects to it.
-#[derive(Debug, Clone)]
-pub struct RedisDocumentRegistry {
-    config: RedisConfig,
-    limits_max: usize,
-}
-
+/// The document, and what the server knows of its other owners.
 #[derive(Debug)]
-struct RedisMedium {
+pub(super) struct RedisMedium {
     document: Arc<RedisDocument>,
     texts: TextReader,
     starts: StartAttempts,
@@ -51,41 +46,16 @@ struct StagedInRedis {
     locks: Vec<Lock>,
 }
 
-impl RedisDocumentRegistry {
-    /// The registry in this Redis.
-    pub const fn new(config: RedisConfig, limits_max: usize) -> Self {
-        Self { config, limits_max }
-    }
-
-    /// The URL without its user and password.
-    pub fn place(&self) -> &str {
-        self.config.place()
-    }
-
-    pub(super) const fn limits_max(&self) -> usize {
-        self.limits_max
-    }
-
-    pub(super) fn medium(self) -> Arc<dyn Medium> {
-        Arc::new(self.open())
-    }
-
-    /// Reads the definitions without a change to Redis.
-    pub(super) async fn load(&self) -> Result<LimitsDocument, LoadError> {
-        self.clone().open().load().await.map(|(_, document)| document)
-    }
-
-    fn open(self) -> RedisMedium {
-        let texts = TextReader::new(self.place().to_owned(), self.limits_max);
-        let document = RedisDocument::new(self.config);
+impl RedisMedium {
+    pub(super) fn new(registry: RedisRegistry) -> Self {
+        let texts = TextReader::new(registry.place().to_owned(), registry.limits_max());
+        let document = RedisDocument::new(registry.config);
         let waits = document.lock_ttl().as_millis() / OWN_RETRY_EVERY.as_millis();
         let waits = usize::try_from(waits).unwrap_or(usize::MAX);
         let starts = StartAttempts::new(waits.saturating_add(MORE_ATTEMPTS));
-        RedisMedium { document, texts, starts, others_last_ms: AtomicU64::new(u64::MAX) }
+        Self { document, texts, starts, others_last_ms: AtomicU64::new(u64::MAX) }
     }
-}
 
-impl RedisMedium {
     fn error(&self, error: &DocumentError) -> io::Error {
         error_of(&self.document, error)
     }
