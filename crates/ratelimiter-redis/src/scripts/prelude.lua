@@ -199,12 +199,14 @@ local function add_live(limit, expires_at, member)
 end
 
 -- Reserves units that fit, for an open lease. Returns the sequence number of the reservation.
--- Cost: 1 operation; 1 more when the TTLs grow, which is once in a lifetime.
+-- Cost: 1 operation; 1 more when the TTLs grow, which is at most once a minute, and four times in the life of a reservation.
 local function hold(limit, units, expires_at, generation)
   local known, sequence = limit.known, limit.sequence + 1
   local keeps_longer = expires_at > limit.kept_until
   if keeps_longer then
-    limit.kept_until, limit.has_new_ttl = NOW + 2 * (expires_at - NOW) + MINUTE, true
+    -- What the next ones need, too; all reservations of a calendar limit expire at its reset.
+    local more = known.kind == 'k' and 0 or known.life / 4
+    limit.kept_until, limit.has_new_ttl = expires_at + more + MINUTE, true
   end
   add_live(limit, expires_at, member_of(sequence, 'o', units))
   if keeps_longer then

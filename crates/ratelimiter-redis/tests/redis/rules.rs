@@ -161,6 +161,27 @@ pub fn rds_03_everything_but_definitions_and_debts_has_a_ttl(servers: &Fixture) 
     });
 }
 
+/// RDS-03: of a limit that nobody uses any more, the reservations go soon after the last one has expired.
+pub fn rds_03_what_has_expired_is_not_kept_for_another_window(servers: &Fixture) {
+    const DAY_MS: u64 = 86_400_000;
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("tokens", DAY_MS / 1_000, 10)).await.unwrap();
+        let names = ["live:tokens", "limit:tokens"].map(|rest| name(&context, rest));
+        for _ in 0..3 {
+            assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+            for name in &names {
+                let left: u64 = redis.command(&["PTTL", name]).parse().unwrap();
+                assert!(left > DAY_MS, "it outlives the reservation: {left} ms");
+                assert!(left <= DAY_MS * 5 / 4 + 61_000, "{left} ms");
+            }
+            context.pass(Duration::from_secs(12 * 3_600)).await;
+        }
+    });
+}
+
 /// RDS-03, TPL-05
 pub fn rds_03_what_is_not_in_use_goes(servers: &Fixture) {
     run(async {

@@ -1,7 +1,7 @@
 //! Prints how many calls per second limitador decides with its Redis storage.
 //!
-//! `limitador-redis check|reserve URL MODELS CALLERS MILLISECONDS`: callers that check four counters of one model after another, and increment
-//! them (`check`), or hold an amount of them (`reserve`).
+//! `limitador-redis check|reserve URL MODELS CALLERS MILLISECONDS`: callers that check four counters of one model after another and increment
+//! them (`check`), or that hold an amount of them and then commit what they used (`reserve`).
 
 use std::env;
 use std::sync::Arc;
@@ -44,10 +44,15 @@ async fn main() {
                 let context = Context::default();
                 let is_limited = if is_reserve {
                     let hold_for = Some(HOLD_FOR);
-                    let answer = limiter.reserve(namespace, &context, 1, hold_for).await;
-                    answer.expect("Redis answers").limited
+                    let held = limiter.reserve(namespace, &context, 1, hold_for).await;
+                    let held = held.expect("Redis answers");
+                    let id = held.reservation_id.as_ref();
+                    let committed = limiter.commit_reservation(namespace, &context, id, 1).await;
+                    assert!(committed.expect("Redis answers").reservation_released, "it was held");
+                    held.limited
                 } else {
-                    let answer = limiter.check_rate_limited_and_update(namespace, &context, 1).await;
+                    let answer =
+                        limiter.check_rate_limited_and_update(namespace, &context, 1).await;
                     answer.expect("Redis answers").limited
                 };
                 assert!(!is_limited, "the limits never deny");

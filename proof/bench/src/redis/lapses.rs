@@ -14,7 +14,7 @@ use crate::workload::{LIMITS_PER_CALL, limits_lasting};
 
 /// How long ended leases are remembered here, so that the measurement need not wait for the usual ten minutes.
 const REMEMBER_FOR: Duration = Duration::from_secs(1);
-/// A limit that was in use has a record and a set.
+/// A limit that was in use has a record and a set, which stay for a little more than a minute.
 const KEYS_OF_A_LIMIT: usize = 2;
 /// Of open and past leases.
 const LISTS: usize = 2;
@@ -26,6 +26,8 @@ pub(super) struct Sizes {
     pub(super) models: usize,
     /// All windows and timeouts.
     pub(super) seconds: u64,
+    /// Whether to wait until all is forgotten, or for the leases alone.
+    pub(super) waits_for_limits: bool,
 }
 
 #[derive(Debug)]
@@ -48,8 +50,9 @@ pub(super) fn measure(sizes: Sizes, progress: &Progress) -> Measured {
     let (before, keys_before) = (filled.used_memory(), filled.keys());
     filled.add(sizes.leases);
     let peak = filled.used_memory();
-    // Nobody asks for anything: a server's ticks and Redis' TTLs do it. The records of the limits stay for another minute.
-    let keys_left = keys_before + KEYS_OF_A_LIMIT * LIMITS_PER_CALL * sizes.models + LISTS;
+    // Nobody asks for anything: a server's ticks and Redis' TTLs do it.
+    let of_limits = KEYS_OF_A_LIMIT * LIMITS_PER_CALL * sizes.models + LISTS;
+    let keys_left = keys_before + if sizes.waits_for_limits { 0 } else { of_limits };
     while filled.keys() > keys_left {
         filled.tick();
         std::thread::park_timeout(LOOK_EVERY);
@@ -64,7 +67,7 @@ impl Measured {
         let [before, peak, after] = self.bytes.map(|bytes| number(bytes / 1_024.0));
         format!(
             "{} leases on windows and holds of {} s, which nobody completes: Redis has {before} KiB with the definitions alone, {peak} KiB with the leases ({} bytes each), and {after} KiB \
-             when they have lapsed and are forgotten; the records of the limits are still there, which take another minute.",
+             when they have lapsed and are forgotten, which takes a little more than a minute after the last of them.",
             count(self.sizes.leases),
             self.sizes.seconds,
             number((self.bytes[1] - self.bytes[0]) / float(self.sizes.leases)),

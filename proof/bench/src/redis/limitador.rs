@@ -22,7 +22,7 @@ pub(super) struct Peer {
 pub(super) enum Mode {
     /// Checks four counters, and then increments them; not atomic.
     Check,
-    /// Holds an amount of four counters, all or none.
+    /// Holds an amount of four counters, all or none; then increments the counters one after another, and ends the hold.
     Reserve,
 }
 
@@ -32,7 +32,7 @@ impl Mode {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Check => "limitador, check and update 4 counters",
-            Self::Reserve => "limitador, reserve of 4 counters",
+            Self::Reserve => "limitador, reserve and commit of 4 counters",
         }
     }
 

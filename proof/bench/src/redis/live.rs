@@ -1,4 +1,4 @@
-//! The cost of a reserve and a complete with few and with many live leases, and the memory of a lease.
+//! The cost of a reserve and a complete with few and with many live leases, and the memory of a lease while it is open and afterwards.
 
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(super) struct Sizes {
     /// Reserves and completes of one measurement.
     pub(super) pairs: usize,
     pub(super) rounds: usize,
+    /// Leases that are completed, to measure what they leave.
+    pub(super) completed: usize,
 }
 
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(super) struct Measured {
     pub(super) ratio: Summary,
     /// Of Redis, for a live lease.
     lease_bytes: f64,
+    /// The same for a completed one.
+    completed_bytes: f64,
 }
 
 /// A Redis with live leases.
@@ -53,19 +57,25 @@ pub(super) fn measure(sizes: Sizes, progress: &Progress) -> Measured {
     let mut comparison = Comparison::new();
     for leases in sizes.leases {
         progress.step(format_args!("Redis: making {} leases", count(leases)));
-        let workload = redis_workload(SECONDS_MIN);
-        let limits = (0..sizes.models).flat_map(|model| workload.limits(model)).collect();
-        let calls = workload.calls(sizes.models);
-        let mut filled = Filled::new(RedisOptions::default(), limits, calls);
-        let before = filled.used_memory();
-        filled.add(leases);
-        lease_bytes = (filled.used_memory() - before) / float(leases);
+        let mut filled = with_models(sizes.models);
+        lease_bytes = filled.bytes_of(leases, |filled| filled.add(leases));
         comparison.add(leases.to_string(), move || filled.pair_micros(sizes.pairs));
     }
     let rounds = comparison.run(sizes.rounds, progress, "Redis, live leases");
     let [few, many] = sizes.leases.map(|leases| leases.to_string());
     let micros = [&few, &many].map(|name| rounds.summary(name, itself));
-    Measured { sizes, micros, ratio: rounds.ratio(&many, &few, itself), lease_bytes }
+    progress.step(format_args!("Redis: completing {} leases", count(sizes.completed)));
+    let completed_bytes = with_models(sizes.models)
+        .bytes_of(sizes.completed, |filled| filled.add_completed(sizes.completed));
+    let ratio = rounds.ratio(&many, &few, itself);
+    Measured { sizes, micros, ratio, lease_bytes, completed_bytes }
+}
+
+/// A Redis with the limits of so many models, whose windows are longer than a run.
+fn with_models(models: usize) -> Filled {
+    let workload = redis_workload(SECONDS_MIN);
+    let limits = (0..models).flat_map(|model| workload.limits(model)).collect();
+    Filled::new(RedisOptions::default(), limits, workload.calls(models))
 }
 
 impl Measured {
@@ -73,12 +83,13 @@ impl Measured {
         let [few, many] = self.sizes.leases.map(count);
         format!(
             "Processor time of Redis for a reserve and a complete of four limits, {BATCH} at a time, on {} models: {} µs with {few} live leases, {} µs with {many}; {} × that. \
-             A live lease of four limits takes {} bytes in Redis.",
+             A live lease of four limits takes {} bytes in Redis, a completed one {} until its windows and the time for which it is remembered have passed.",
             count(self.sizes.models),
             self.micros[0],
             self.micros[1],
             self.ratio,
             number(self.lease_bytes),
+            number(self.completed_bytes),
         )
     }
 }
@@ -114,16 +125,28 @@ impl Filled {
         self.runtime.block_on(self.limiter.tick());
     }
 
+    /// Memory for each of so many leases.
+    fn bytes_of(&mut self, leases: usize, make: impl FnOnce(&mut Self)) -> f64 {
+        let before = self.used_memory();
+        make(self);
+        (self.used_memory() - before) / float(leases)
+    }
+
     fn pair_micros(&mut self, pairs: usize) -> f64 {
         let before = self.redis.process().cpu_seconds();
-        let mut left = pairs;
+        self.add_completed(pairs);
+        (self.redis.process().cpu_seconds() - before) * 1e6 / float(pairs)
+    }
+
+    /// Makes leases and completes them.
+    fn add_completed(&mut self, leases: usize) {
+        let mut left = leases;
         while left > 0 {
             let completes = self.reserve(left.min(BATCH));
             left -= completes.len();
             let completed = self.runtime.block_on(self.limiter.complete_batch(&completes));
             assert!(completed.iter().all(Result::is_ok), "the leases are open");
         }
-        (self.redis.process().cpu_seconds() - before) * 1e6 / float(pairs)
     }
 
     /// Returns what completes the leases.
