@@ -9,7 +9,7 @@ const PRELUDE: &str = include_str!("scripts/prelude.lua");
 const DOCUMENT_PRELUDE: &str = include_str!("scripts/document.lua");
 /// What only some scripts need: a line `--@ name` includes it. A function is made each time that a script comes by, so what is rarely needed stands
 /// where it is needed.
-const INCLUDES: [(&str, &str); 11] = [
+const INCLUDES: [(&str, &str); 12] = [
     ("bounds", include_str!("scripts/bounds.lua")),
     ("collect", include_str!("scripts/collect.lua")),
     ("debts", include_str!("scripts/debts.lua")),
@@ -17,6 +17,7 @@ const INCLUDES: [(&str, &str); 11] = [
     ("forget", include_str!("scripts/forget.lua")),
     ("hints", include_str!("scripts/hints.lua")),
     ("instances", include_str!("scripts/instances.lua")),
+    ("join", include_str!("scripts/join.lua")),
     ("parts", include_str!("scripts/parts.lua")),
     ("past", include_str!("scripts/past.lua")),
     ("primary", include_str!("scripts/document_primary.lua")),

@@ -5,7 +5,7 @@
 -- What for: `complete`; `release`, which tells whether the lease was open; `return`, which gives back everything of a lease that nobody was
 -- told of.
 --
--- Cost, with n limits, after the 2 operations of `complete_plain.lua`: 1; for each limit 1 or 2 to change its reservation, 1 to store it; then 3.
+-- Cost, with n limits, after the 2 operations of `complete_plain.lua`: 1; for each limit 1 or 2 to change its reservation (of a calendar limit up to 4), 1 to store it; then 3.
 
 -- What is not defined here is defined in `complete_plain.lua`.
 local generation, purpose = ARGV[2], ARGV[5]
@@ -25,6 +25,7 @@ end
 --@ collect
 --@ take_out
 --@ parts
+--@ join
 
 -- Checks come before the first change.
 local actuals, has_live = {}, nil
@@ -120,7 +121,12 @@ for _, one in ipairs(ends) do
           kept = kept + one.excess
         end
         if kept > 0 then
-          add_live(limit, expires_at, member_of(sequence, 'c', kept))
+          if limit.kind == 'k' then
+            join(limit.live, expires_at, kept)
+            keep_live(limit)
+          else
+            add_live(limit, expires_at, member_of(sequence, 'c', kept))
+          end
           limit.used = limit.used + kept
         end
         was_there = true

@@ -3,7 +3,7 @@
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    Limiter, Requirements, ReserveRequest, Window,
+    Limiter, Requirements, ReserveRequest, ResetSchedule, ResetTime, Window,
 };
 use ratelimiter_redis::{RedisConfig, RedisLimiter, RedisOptions, RedisSettings};
 use testkit::within;
@@ -29,6 +29,12 @@ pub fn rolling(name: &str, seconds: u64, capacity: u64) -> Limit {
 pub fn slots(name: &str, seconds: u64, capacity: u64) -> Limit {
     let timeout = HoldTimeout::from_seconds(seconds).unwrap();
     Limit::new(key(name), LimitKind::Concurrency { timeout }, Capacity::new(capacity).unwrap())
+}
+
+/// A calendar limit of an hour.
+pub fn hourly(name: &str, capacity: u64) -> Limit {
+    let resets = ResetSchedule::Hourly { minute: ResetTime::MIDNIGHT.minute() };
+    Limit::new(key(name), LimitKind::Calendar { resets }, Capacity::new(capacity).unwrap())
 }
 
 pub fn lease() -> LeaseId {

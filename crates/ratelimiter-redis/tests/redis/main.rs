@@ -64,6 +64,7 @@ fn add_rules(tests: Suite<Fixture>) -> Suite<Fixture> {
         rules::rds_03_nothing_is_denied_while_expired_reservations_are_left,
         rules::rds_03_everything_but_definitions_and_debts_has_a_ttl,
         rules::rds_03_what_has_expired_is_not_kept_for_another_window,
+        rules::rds_03_what_was_used_of_a_calendar_limit_is_one_entry,
         rules::rds_03_what_is_not_in_use_goes,
         rules::rds_04_two_installations_on_one_redis_do_not_meet,
         rules::rds_05_a_redis_that_was_away_is_found_again,

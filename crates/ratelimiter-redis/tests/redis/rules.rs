@@ -182,6 +182,32 @@ pub fn rds_03_what_has_expired_is_not_kept_for_another_window(servers: &Fixture)
     });
 }
 
+/// RDS-03, CAL-01: of a calendar limit, what was used is one entry, however many leases have used it.
+pub fn rds_03_what_was_used_of_a_calendar_limit_is_one_entry(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(hourly("budget", 1_000)).await.unwrap();
+        let open = request(&[("budget", 7)]);
+        assert!(is_allowed(&limiter, &open).await);
+        let entries = || redis.command(&["ZCARD", &name(&context, "live:budget")]);
+        for amount in [3, 3, 5] {
+            let request = request(&[("budget", 5)]);
+            assert!(is_allowed(&limiter, &request).await);
+            limiter.complete(&complete(&request, &[("budget", amount)])).await.unwrap();
+            assert_eq!(entries(), "2", "with the open lease");
+        }
+        assert_eq!(used(&limiter, "budget").await, 7 + 3 + 3 + 5);
+        // Above what was reserved: not the plain case.
+        limiter.complete(&complete(&open, &[("budget", 9)])).await.unwrap();
+        assert_eq!((entries().as_str(), used(&limiter, "budget").await), ("1", 9 + 3 + 3 + 5));
+        context.pass(Duration::from_secs(3_600)).await;
+        assert!(is_allowed(&limiter, &request(&[("budget", 1_000)])).await, "after the reset");
+        assert_eq!((entries().as_str(), used(&limiter, "budget").await), ("1", 1_000));
+    });
+}
+
 /// RDS-03, TPL-05
 pub fn rds_03_what_is_not_in_use_goes(servers: &Fixture) {
     run(async {
