@@ -20,6 +20,7 @@ use tokio::time::{MissedTickBehavior, interval};
 pub use self::lock::{DocumentLock, HeldLocks};
 use self::lock::{LockKind, Unconfirmed};
 use crate::config::RedisConfig;
+use crate::config_error::REQUEST_TIMEOUT_MS_MAX;
 use crate::connections::Connections;
 use crate::options::TimeSource;
 use crate::problem::RedisProblem;
@@ -131,6 +132,9 @@ pub enum DocumentError {
 }
 
 impl RedisDocument {
+    /// How long a lock lasts at most without its holder.
+    pub const LOCK_TTL_MAX: Duration = Duration::from_millis(2 * REQUEST_TIMEOUT_MS_MAX);
+
     /// The document in this Redis with this prefix. Connects at the first request.
     pub fn new(mut config: RedisConfig) -> Arc<Self> {
         config.connections = 1;
@@ -151,11 +155,6 @@ impl RedisDocument {
             is_connected: AtomicBool::new(false),
             is_loss_logged: AtomicBool::new(false),
         })
-    }
-
-    /// How long a lock lasts without its holder.
-    pub const fn lock_ttl(&self) -> Duration {
-        self.lock_ttl
     }
 
     /// Where Redis is, without the password.

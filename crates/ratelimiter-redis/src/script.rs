@@ -10,6 +10,7 @@ const DOCUMENT_PRELUDE: &str = include_str!("scripts/document.lua");
 /// What only some scripts need: a line `--@ name` includes it. A function is made each time that a script comes by, so what is rarely needed stands
 /// where it is needed.
 const INCLUDES: [(&str, &str); 12] = [
+    ("add_used", include_str!("scripts/add_used.lua")),
     ("bounds", include_str!("scripts/bounds.lua")),
     ("collect", include_str!("scripts/collect.lua")),
     ("debts", include_str!("scripts/debts.lua")),
@@ -17,7 +18,6 @@ const INCLUDES: [(&str, &str); 12] = [
     ("forget", include_str!("scripts/forget.lua")),
     ("hints", include_str!("scripts/hints.lua")),
     ("instances", include_str!("scripts/instances.lua")),
-    ("join", include_str!("scripts/join.lua")),
     ("parts", include_str!("scripts/parts.lua")),
     ("past", include_str!("scripts/past.lua")),
     ("primary", include_str!("scripts/document_primary.lua")),

@@ -25,7 +25,7 @@ end
 --@ collect
 --@ take_out
 --@ parts
---@ join
+--@ add_used
 
 -- Checks come before the first change.
 local actuals, has_live = {}, nil
@@ -122,7 +122,7 @@ for _, one in ipairs(ends) do
         end
         if kept > 0 then
           if limit.kind == 'k' then
-            join(limit.live, expires_at, kept)
+            add_used(limit.live, expires_at, kept)
             keep_live(limit)
           else
             add_live(limit, expires_at, member_of(sequence, 'c', kept))

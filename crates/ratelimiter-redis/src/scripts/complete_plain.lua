@@ -53,8 +53,8 @@ if is_plain then
       used, open = used - units, open - 1
       if kept > 0 then
         if kind == 'k' then
-          --@ join
-          join(live, flat[at + 8], kept)
+          --@ add_used
+          add_used(live, flat[at + 8], kept)
         else
           redis.call('ZADD', live, flat[at + 8], sequence .. 'c' .. (kept < 1e14 and kept or string.format('%.0f', kept)))
         end

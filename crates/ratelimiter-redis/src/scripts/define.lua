@@ -36,7 +36,7 @@ for at = 5 + #deleted, #ARGV, 8 do
     return answer(limit.is_behind and 'again' or 'conflict', NOW, before.key, is_used and limit.kind or debt:sub(1, 1))
   end
   limit.is_replaced = limit.exists and limit.kind ~= kind
-  if changes_resets and limit.ends <= NOW then
+  if changes_resets and limit.ends <= NOW and not limit.is_behind then
     -- The current period of a calendar limit goes on; the new resets apply from its end.
     local ends = expiry_of({ known = before, ends = 0 })
     if not ends then

@@ -34,13 +34,19 @@ local function has_locks()
   return owns and changes and OWNER_TOKEN .. CHANGE_TOKEN ~= ''
 end
 
+-- The TTL of the list of owners. The locks of others may last longer.
+-- Cost: 1 operation.
+local function owners_ttl()
+  return math.max(tonumber(TTL), call('PTTL', OWNERS))
+end
+
 -- Extends the locks that the server has, as far as Redis lets it.
--- Cost: 2 operations for an owner, 1 for a change, and those of `locks`.
+-- Cost: 3 operations for an owner, 1 for a change, and those of `locks`.
 local function extend_locks()
   local owns, changes = locks()
   if owns and OWNER_TOKEN ~= '' then
     redis.pcall('PEXPIRE', OWNER, TTL)
-    redis.pcall('PEXPIRE', OWNERS, TTL)
+    redis.pcall('PEXPIRE', OWNERS, owners_ttl())
   end
   if changes and CHANGE_TOKEN ~= '' then
     redis.pcall('PEXPIRE', CHANGE, TTL)

@@ -2,7 +2,7 @@
 --
 -- ARGV: the new token, "x" for the only owner or "s" for one of several, a description.
 -- Answer: `owned`, or `in_use` with the letter and the description of another owner, and how many milliseconds the locks of all others last.
--- Cost: 5 operations, and up to 2 for each other owner.
+-- Cost: 6 operations, and up to 2 for each other owner.
 
 --@ primary
 local token, access, description = ARGV[5], ARGV[6], ARGV[7]
@@ -23,6 +23,6 @@ if in_use then
   return { 'in_use', in_use:sub(1, 1), in_use:sub(3), lasts }
 end
 call('HSET', OWNERS, NAME, access .. ' ' .. description)
-call('PEXPIRE', OWNERS, TTL)
+call('PEXPIRE', OWNERS, owners_ttl())
 call('SET', OWNER, token, 'PX', TTL)
 return { 'owned' }

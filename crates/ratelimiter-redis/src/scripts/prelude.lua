@@ -5,7 +5,7 @@
 --   registry             string  the definitions: a limits document
 --   limit:<key>          string  a limit in use (see `limit_from`)
 --   live:<key>           zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "<sequence>c<units>" of another, and
---                                of a calendar limit one for all others (see `join.lua`)
+--                                of a calendar limit one for all others (see `add_used.lua`)
 --   cleared:<key>        string  there if leases may be open from before the limit was deleted
 --   lease:<id>           string  a lease (see `lease_from`)
 --   open                 zset    the open leases by the time of their reserve, in milliseconds; the first member is none
@@ -207,7 +207,7 @@ local function add_live(limit, expires_at, member)
 end
 
 -- Reserves units that fit, for an open lease. Returns the sequence number of the reservation.
--- Cost: 1 operation; 1 more when the TTLs grow, which is at most once a minute, and four times in the life of a reservation.
+-- Cost: 1 operation; 1 more when the TTLs grow, at most once in a minute and a quarter of the life together.
 local function hold(limit, units, expires_at, generation)
   local known, sequence = limit.known, limit.sequence + 1
   local keeps_longer = expires_at > limit.kept_until

@@ -34,6 +34,7 @@ pub fn add_to(mut tests: Suite<Fixture>) -> Suite<Fixture> {
         reg_01_locks_are_extended,
         reg_01_an_earlier_lock_of_the_same_server_ends,
         reg_01_ops_06_a_document_has_one_owner_or_several_that_share_it,
+        reg_01_ops_06_an_owner_does_not_shorten_the_ownership_of_others,
         reg_01_who_finds_the_document_locked_is_next,
         reg_01_rds_06_a_full_redis_takes_no_text_and_commits_what_is_staged,
         reg_01_a_text_that_is_not_utf_8_is_reported,
@@ -58,6 +59,11 @@ impl<'r> TestDocument<'r> {
         document_at(&self.redis.url(), self.context.prefix())
     }
 
+    /// That of a server whose locks end sooner.
+    fn impatient_server(&self) -> Arc<RedisDocument> {
+        document_with(&self.redis.url(), self.context.prefix(), ANSWER_MS / 3)
+    }
+
     /// A command on one of its keys.
     fn command(&self, name: &str, key: &str, rest: &[&str]) -> String {
         let key = format!("{{{}}}:{key}", self.context.prefix());
@@ -77,7 +83,11 @@ impl<'r> TestDocument<'r> {
 }
 
 pub fn document_at(url: &str, prefix: &str) -> Arc<RedisDocument> {
-    let (prefix, request_timeout_ms) = (prefix.to_owned(), ANSWER_MS);
+    document_with(url, prefix, ANSWER_MS)
+}
+
+fn document_with(url: &str, prefix: &str, request_timeout_ms: u64) -> Arc<RedisDocument> {
+    let prefix = prefix.to_owned();
     let settings = RedisSettings { prefix, request_timeout_ms, ..RedisSettings::new(url) };
     RedisDocument::new(RedisConfig::new(&settings).unwrap())
 }
@@ -186,7 +196,7 @@ pub fn reg_01_locks_are_extended(servers: &Fixture) {
         for key in [CHANGE.to_owned(), OWNERS.to_owned(), test.owner_key()] {
             test.command("PEXPIRE", &key, &["600000"]);
             let ttl_ms = || test.command("PTTL", &key, &[]).parse::<u128>().unwrap();
-            let is_extended = async || ttl_ms() <= document.lock_ttl().as_millis();
+            let is_extended = async || ttl_ms() <= RedisDocument::LOCK_TTL_MAX.as_millis();
             eventually("its TTL is that of a lock again", is_extended).await;
         }
     });
@@ -220,8 +230,8 @@ pub fn reg_01_ops_06_a_document_has_one_owner_or_several_that_share_it(servers: 
                 Ownership::Owned(lock) => panic!("{lock:?}"),
                 Ownership::InUse { description, for_ms } => {
                     assert_eq!(description.as_deref(), Some("PID 1 on a"));
-                    let lock_ttl = first.lock_ttl().as_millis();
-                    assert!((1..=lock_ttl).contains(&for_ms.into()), "{for_ms}");
+                    let lock_ttl_max = RedisDocument::LOCK_TTL_MAX.as_millis();
+                    assert!((1..=lock_ttl_max).contains(&for_ms.into()), "{for_ms}");
                 }
             }
         }
@@ -240,6 +250,19 @@ pub fn reg_01_ops_06_a_document_has_one_owner_or_several_that_share_it(servers: 
             own(&third, DocumentAccess::Exclusive).await.is_some()
         })
         .await;
+    });
+}
+
+/// REG-01, OPS-06: servers may have different timeouts, by which their locks last.
+pub fn reg_01_ops_06_an_owner_does_not_shorten_the_ownership_of_others(servers: &Fixture) {
+    run(async {
+        let test = TestDocument::on(servers.shared());
+        let [patient, impatient] = [test.server(), test.impatient_server()];
+        let _owner = own(&patient, DocumentAccess::Shared).await.unwrap();
+        let _other = own(&impatient, DocumentAccess::Shared).await.unwrap();
+        impatient.peek().await.unwrap();
+        let lasts_ms: u64 = test.command("PTTL", OWNERS, &[]).parse().unwrap();
+        assert!(lasts_ms > ANSWER_MS, "{lasts_ms}");
     });
 }
 

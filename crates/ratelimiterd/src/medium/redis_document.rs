@@ -25,8 +25,12 @@ use super::{Changes, Held, Lock, Medium, Staged, Version};
 use crate::disk::LockMode;
 use crate::limits_file::{LoadError, OwnError, StagedDocument};
 
-/// A server that starts waits for the lock of one that was killed, and so many attempts longer.
-const MORE_ATTEMPTS: usize = 10;
+/// A server that starts waits for the lock of one that was killed, whatever the timeout of that was, and a little longer.
+const START_ATTEMPTS_MAX: usize = 1_300;
+const _: () = assert!(
+    START_ATTEMPTS_MAX as u128 * OWN_RETRY_EVERY.as_millis()
+        > RedisDocument::LOCK_TTL_MAX.as_millis()
+);
 /// How long a server that stops waits for Redis, before it leaves its locks to their TTL.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -50,9 +54,7 @@ impl RedisMedium {
     pub(super) fn new(registry: RedisRegistry) -> Self {
         let texts = TextReader::new(registry.place().to_owned(), registry.limits_max());
         let document = RedisDocument::new(registry.config);
-        let waits = document.lock_ttl().as_millis() / OWN_RETRY_EVERY.as_millis();
-        let waits = usize::try_from(waits).unwrap_or(usize::MAX);
-        let starts = StartAttempts::new(waits.saturating_add(MORE_ATTEMPTS));
+        let starts = StartAttempts::new(START_ATTEMPTS_MAX);
         Self { document, texts, starts, others_last_ms: AtomicU64::new(u64::MAX) }
     }
 

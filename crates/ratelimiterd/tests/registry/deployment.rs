@@ -37,9 +37,14 @@ impl SharedServer {
 
     /// The same for one that soon gives up on a Redis that hangs.
     pub async fn start_impatient(url: &str, ledger: &SharedLedger) -> Self {
-        let server = Self::bind_with(url, ledger.clone(), SHORT_TIMEOUT_MS).await;
+        let server = Self::bind_impatient(url.to_owned(), ledger.clone()).await;
         server.wait_until_ready().await;
         server
+    }
+
+    /// Its locks end soon, if it dies.
+    pub async fn bind_impatient(url: String, ledger: SharedLedger) -> Self {
+        Self::bind_with(&url, ledger, SHORT_TIMEOUT_MS).await
     }
 
     pub async fn bind(url: String, ledger: SharedLedger) -> Self {

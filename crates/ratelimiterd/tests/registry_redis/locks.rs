@@ -4,7 +4,9 @@ use testkit::{eventually, run};
 
 use crate::redis::{CHANGE, OWNERS, RedisDatabase, WAITING};
 use crate::registry::database::Database;
-use crate::registry::deployment::{Asked, MemoryServer, SharedServer, expect_capacity, serving};
+use crate::registry::deployment::{
+    Asked, MemoryServer, SharedServer, expect_capacity, refused, serving,
+};
 use crate::registry::ledger::{Answers, SharedLedger};
 
 /// REG-01: as after a long pause in which another server began a change.
@@ -94,14 +96,17 @@ pub fn reg_01_ops_06_a_server_that_stops_releases_its_lock() {
         let (database, ledger) = (RedisDatabase::new().await, SharedLedger::new());
         let memory = MemoryServer::start(&database.url("a"), folder.path());
         memory.define("k", 7).await;
-        let key = database.owner_key();
+        let (key, expired) = (database.owner_key(), database.expired_keys());
         memory.stop();
         let is_over = async || !database.exists(&key) && !database.exists(OWNERS);
         eventually("it is released", is_over).await;
+        assert_eq!(database.expired_keys(), expired, "not by its TTL");
         let shared = SharedServer::start(&database.url("b"), &ledger).await;
         shared.insist_on_put("k", 8).await;
+        let expired = database.expired_keys();
         shared.stop().await;
         eventually("it is released", async || !database.exists(OWNERS)).await;
+        assert_eq!(database.expired_keys(), expired, "not by its TTL");
     });
 }
 
@@ -111,9 +116,27 @@ pub fn reg_01_ops_06_the_lock_of_a_server_that_was_killed_ends_by_itself() {
         let folder = tempfile::tempdir().unwrap();
         let database = RedisDatabase::new().await;
         let mut impatient = serving(&database.url("a"));
-        impatient.env("RATELIMITER_REDIS__REQUEST_TIMEOUT_MS", "1000");
+        impatient.env("RATELIMITER_REDIS__REQUEST_TIMEOUT_MS", "2500");
         MemoryServer::start_as(impatient, folder.path()).kill();
         let next = MemoryServer::start(&database.url("b"), folder.path());
         next.define("k", 7).await;
+    });
+}
+
+/// REG-01, OPS-06: the lock of a server that was killed is not extended, and its end is waited for.
+pub fn reg_01_ops_06_a_start_is_refused_once_the_owner_extends_its_lock() {
+    run(async {
+        let database = RedisDatabase::new().await;
+        let owner = "{ratelimiter}:document:owner:other";
+        database.command(&["HSET", OWNERS, "other", "x PID 1 on 10.0.0.1:80"]);
+        database.command(&["SET", owner, "token", "PX", "600000"]);
+        let url = database.url("a");
+        let start = tokio::task::spawn_blocking(move || refused(&url));
+        eventually("it waits", async || database.script_calls() > 10).await;
+        database.command(&["PEXPIRE", owner, "700000"]);
+        let error = start.await.unwrap();
+        assert!(error.contains("is in use by the server with PID 1 on 10.0.0.1:80"), "{error}");
+        let calls = database.script_calls();
+        assert!(calls < 1_000, "it did not give up because of the number of attempts: {calls}");
     });
 }

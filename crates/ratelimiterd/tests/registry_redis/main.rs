@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         locks::reg_01_servers_take_turns,
         locks::reg_01_ops_06_a_server_that_stops_releases_its_lock,
         locks::reg_01_ops_06_the_lock_of_a_server_that_was_killed_ends_by_itself,
+        locks::reg_01_ops_06_a_start_is_refused_once_the_owner_extends_its_lock,
         problems::reg_01_a_start_without_redis_is_refused_with_the_reason,
         problems::reg_01_rds_06_a_wrong_password_is_reported,
         problems::reg_01_rds_06_a_replica_is_not_used_until_it_is_the_primary,

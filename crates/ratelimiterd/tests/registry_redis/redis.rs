@@ -49,6 +49,22 @@ impl RedisDatabase {
         clients
     }
 
+    /// How many keys have ended with their TTL.
+    pub fn expired_keys(&self) -> String {
+        self.stat("stats", "expired_keys:")
+    }
+
+    /// How many scripts have run.
+    pub fn script_calls(&self) -> u64 {
+        let calls = self.stat("commandstats", "cmdstat_evalsha:calls=");
+        calls.split(',').next().unwrap().parse().unwrap()
+    }
+
+    fn stat(&self, section: &str, name: &str) -> String {
+        let info = self.command(&["INFO", section]);
+        info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0").trim().to_owned()
+    }
+
     pub fn exists(&self, key: &str) -> bool {
         self.command(&["EXISTS", key]) == "1"
     }
@@ -93,7 +109,7 @@ impl Database for RedisDatabase {
         self.command(&["DEL", CHANGE]);
     }
 
-    /// Their locks last as long as a slow machine may need.
+    /// Deletes the locks, which last two minutes in these tests.
     async fn end_ownership(&self) {
         self.command(&["DEL", OWNERS, CHANGE]);
     }

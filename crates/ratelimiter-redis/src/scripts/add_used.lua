@@ -2,7 +2,7 @@
 -- which is the first of those that expire then. One for each lease would be millions at the end of a month.
 --
 -- Cost: 2 operations; 1 more if there is one already.
-local function join(live, expires_at, units)
+local function add_used(live, expires_at, units)
   local reset = string.format('%.0f', expires_at)
   local first = redis.call('ZRANGEBYSCORE', live, reset, reset, 'LIMIT', 0, 1)[1]
   local before = first and first:match('^%+%d+c(%d+)$')
