@@ -10,12 +10,12 @@ const DOCUMENT_PRELUDE: &str = include_str!("scripts/document.lua");
 /// What only some scripts need: a line `--@ name` includes it. A function is made each time that a script comes by, so what is rarely needed stands
 /// where it is needed.
 const INCLUDES: [(&str, &str); 12] = [
-    ("add_used", include_str!("scripts/add_used.lua")),
     ("bounds", include_str!("scripts/bounds.lua")),
     ("collect", include_str!("scripts/collect.lua")),
     ("debts", include_str!("scripts/debts.lua")),
     ("decimals", include_str!("scripts/decimals.lua")),
     ("forget", include_str!("scripts/forget.lua")),
+    ("gather", include_str!("scripts/gather.lua")),
     ("hints", include_str!("scripts/hints.lua")),
     ("instances", include_str!("scripts/instances.lua")),
     ("parts", include_str!("scripts/parts.lua")),

@@ -5,7 +5,7 @@
 -- What for: `complete`; `release`, which tells whether the lease was open; `return`, which gives back everything of a lease that nobody was
 -- told of.
 --
--- Cost, with n limits, after the 2 operations of `complete_plain.lua`: 1; for each limit 1 or 2 to change its reservation (of a calendar limit up to 4), 1 to store it; then 3.
+-- Cost, with n limits, after the 2 operations of `complete_plain.lua`: 1; for each limit 1 or 2 to change its reservation (3 more for one in 16, if it has many), 1 to store it; then 3.
 
 -- What is not defined here is defined in `complete_plain.lua`.
 local generation, purpose = ARGV[2], ARGV[5]
@@ -25,7 +25,7 @@ end
 --@ collect
 --@ take_out
 --@ parts
---@ add_used
+--@ gather
 
 -- Checks come before the first change.
 local actuals, has_live = {}, nil
@@ -121,11 +121,10 @@ for _, one in ipairs(ends) do
           kept = kept + one.excess
         end
         if kept > 0 then
-          if limit.kind == 'k' then
-            add_used(limit.live, expires_at, kept)
-            keep_live(limit)
-          else
-            add_live(limit, expires_at, member_of(sequence, 'c', kept))
+          add_live(limit, expires_at, '+' .. member_of(sequence, 'c', kept))
+          -- As in `complete_plain.lua`.
+          if sequence % 16 == 0 and (limit.kind == 'k' or (limit.sequence >= 1024 and limit.life >= 3600000000)) then
+            gather(limit.live, limit.kind, limit.life, sequence, expires_at, limit.kept_until)
           end
           limit.used = limit.used + kept
         end

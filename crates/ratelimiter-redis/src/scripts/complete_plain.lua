@@ -1,7 +1,7 @@
 -- The plain case of a complete: nothing of the lease has lapsed or was renewed, and no more was used than reserved, so that no definition matters. As
 -- in `reserve_plain.lua`, nothing is made for each limit. Whatever is not plain goes on in `complete.lua`.
 --
--- Cost, with n limits: 2 operations to find out; then 1, for each limit 2 or 3 (of a calendar limit up to 5), and 3.
+-- Cost, with n limits: 2 operations to find out; then 1, for each limit 2 or 3 (3 more for one in 16, if it has many), and 3.
 
 local PREFIX = KEYS[1]
 local id, remember, remember_max = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -52,15 +52,15 @@ if is_plain then
       local kind, used, open, next_expiry, last, streak, kept_until, cap, template, ends, life, generation = cmsgpack.unpack(limits[index])
       used, open = used - units, open - 1
       if kept > 0 then
-        if kind == 'k' then
-          --@ add_used
-          add_used(live, flat[at + 8], kept)
-        else
-          redis.call('ZADD', live, flat[at + 8], sequence .. 'c' .. (kept < 1e14 and kept or string.format('%.0f', kept)))
-        end
+        redis.call('ZADD', live, flat[at + 8], '+' .. sequence .. 'c' .. (kept < 1e14 and kept or string.format('%.0f', kept)))
         if used == 0 and open == 0 then
           -- The set was empty, and has no TTL.
           redis.call('PEXPIRE', live, math.ceil((kept_until - NOW) / 1000) + 1)
+        end
+        -- Where there may be many.
+        if sequence % 16 == 0 and (kind == 'k' or (last >= 1024 and life >= 3600000000)) then
+          --@ gather
+          gather(live, kind, life, sequence, flat[at + 8], kept_until)
         end
         used = used + kept
       end

@@ -4,8 +4,8 @@
 --   meta                 string  generation of the definitions; until when `open` and `past` are kept
 --   registry             string  the definitions: a limits document
 --   limit:<key>          string  a limit in use (see `limit_from`)
---   live:<key>           zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "<sequence>c<units>" of another, and
---                                of a calendar limit one for all others (see `add_used.lua`)
+--   live:<key>           zset    its live reservations by expiry; "<sequence>o<units>" of an open lease, "+<sequence>c<units>" of another,
+--                                "*<sequence>c<units>" of several others (see `gather.lua`)
 --   cleared:<key>        string  there if leases may be open from before the limit was deleted
 --   lease:<id>           string  a lease (see `lease_from`)
 --   open                 zset    the open leases by the time of their reserve, in milliseconds; the first member is none
@@ -190,20 +190,13 @@ local function expiry_of(limit)
   return nil
 end
 
--- Keeps the set to which a reservation was added. An empty set does not exist in Redis, and the first member makes it without a TTL; it was empty if
--- nothing is counted.
--- Cost: 1 operation if it was empty.
-local function keep_live(limit)
+-- Adds a live reservation. An empty set does not exist in Redis, and the first member makes it without a TTL; so it is empty if nothing is counted.
+-- Cost: 1 operation; 1 more if it was empty.
+local function add_live(limit, expires_at, member)
+  call('ZADD', limit.live, expires_at, member)
   if limit.used == 0 and limit.open == 0 then
     call('PEXPIRE', limit.live, ttl_ms(limit.kept_until))
   end
-end
-
--- Adds a live reservation.
--- Cost: 1 operation, and that of `keep_live`.
-local function add_live(limit, expires_at, member)
-  call('ZADD', limit.live, expires_at, member)
-  keep_live(limit)
 end
 
 -- Reserves units that fit, for an open lease. Returns the sequence number of the reservation.

@@ -28,7 +28,7 @@ for _, name in ipairs(redis.call('KEYS', '*')) do
     if key then
       local kind, used, open, next_expiry, sequence, _, kept, cap, template = cmsgpack.unpack(redis.call('GET', name))
       local members = redis.call('ZRANGE', P .. 'live:' .. key, 0, -1, 'WITHSCORES')
-      local u, o, joined = 0, 0, {}
+      local u, o = 0, 0
       for at = 1, #members, 2 do
         local s, units = members[at]:match('([oc])(%d+)$')
         u = u + units
@@ -36,11 +36,7 @@ for _, name in ipairs(redis.call('KEYS', '*')) do
         local score = tonumber(members[at + 1])
         if score < next_expiry then say('next too late', key) end
         if score > kept then say('kept too short', key) end
-        if tonumber(members[at]:match('^%d+') or 0) > sequence then say('sequence', key) end
-        if s == 'c' and kind == 'k' then
-          if joined[score] then say('not joined', key) end
-          joined[score] = true
-        end
+        if tonumber(members[at]:match('^[+*]?(%d+)')) > sequence then say('sequence', key) end
       end
       if u ~= used or o ~= open then say(key, 'used', used, u, 'open', open, o) end
       if template ~= '' and not redis.call('ZSCORE', P .. 'instances:' .. template, key) then say('not listed', key) end

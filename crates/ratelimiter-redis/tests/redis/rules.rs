@@ -182,30 +182,83 @@ pub fn rds_03_what_has_expired_is_not_kept_for_another_window(servers: &Fixture)
     });
 }
 
-/// RDS-03, CAL-01: of a calendar limit, what was used is one entry, however many leases have used it.
-pub fn rds_03_what_was_used_of_a_calendar_limit_is_one_entry(servers: &Fixture) {
+/// RDS-03, CAL-01: of a calendar limit, what was used is few entries, however many leases have used it.
+pub fn rds_03_what_was_used_of_a_calendar_limit_is_few_entries(servers: &Fixture) {
+    const LEASES: u64 = 500;
     run(async {
         let redis = servers.shared();
         let context = TestContext::new(redis, Time::Simulated);
         let limiter = context.limiter();
-        limiter.define(hourly("budget", 1_000)).await.unwrap();
-        let open = request(&[("budget", 7)]);
-        assert!(is_allowed(&limiter, &open).await);
-        let entries = || redis.command(&["ZCARD", &name(&context, "live:budget")]);
-        for amount in [3, 3, 5] {
-            let request = request(&[("budget", 5)]);
-            assert!(is_allowed(&limiter, &request).await);
-            limiter.complete(&complete(&request, &[("budget", amount)])).await.unwrap();
-            assert_eq!(entries(), "2", "with the open lease");
+        limiter.define(hourly("budget", 1_000_000)).await.unwrap();
+        // More than are looked at, and all of them before the others.
+        let open: Vec<_> = (0..200).map(|_| request(&[("budget", 1)])).collect();
+        for answer in limiter.reserve_batch(&open).await {
+            assert!(answer.unwrap().is_allowed());
         }
-        assert_eq!(used(&limiter, "budget").await, 7 + 3 + 3 + 5);
-        // Above what was reserved: not the plain case.
-        limiter.complete(&complete(&open, &[("budget", 9)])).await.unwrap();
-        assert_eq!((entries().as_str(), used(&limiter, "budget").await), ("1", 9 + 3 + 3 + 5));
+        let mut expected = open.len() as u64;
+        for number in 0..LEASES {
+            let request = request(&[("budget", 7)]);
+            assert!(is_allowed(&limiter, &request).await);
+            // Half of them in the plain case.
+            let amount = if number % 2 == 0 { 3 } else { 9 };
+            limiter.complete(&complete(&request, &[("budget", amount)])).await.unwrap();
+            expected += amount;
+        }
+        assert_eq!(used(&limiter, "budget").await, expected);
+        let entries: usize = entries(&context, redis, "budget");
+        assert!(entries <= open.len() + 16, "{entries} entries");
         context.pass(Duration::from_secs(3_600)).await;
-        assert!(is_allowed(&limiter, &request(&[("budget", 1_000)])).await, "after the reset");
-        assert_eq!((entries().as_str(), used(&limiter, "budget").await), ("1", 1_000));
+        assert!(is_allowed(&limiter, &request(&[("budget", 1_000_000)])).await, "after the reset");
     });
+}
+
+/// RDS-03, RES-02: on a window of an hour or more, what many leases have used is few entries for each 1/4096 of it, and returns late at most by that.
+pub fn rds_03_res_02_what_was_used_of_a_long_window_is_few_entries(servers: &Fixture) {
+    const SECONDS: u64 = 4_096;
+    const PER_SECOND: usize = 64;
+    const LEASES: usize = 10 * PER_SECOND;
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("tokens", SECONDS, 1_000_000)).await.unwrap();
+        let first: Vec<_> = (0..1_024).map(|_| request(&[("tokens", 1)])).collect();
+        for answer in limiter.reserve_batch(&first).await {
+            assert!(answer.unwrap().is_allowed());
+        }
+        context.pass(Duration::from_secs(1_000)).await;
+        let pause = Duration::from_secs(1) / PER_SECOND as u32;
+        let mut amounts = Vec::new();
+        for number in 0..LEASES {
+            let request = request(&[("tokens", 7)]);
+            assert!(is_allowed(&limiter, &request).await);
+            // Half of them in the plain case.
+            let amount = if number % 2 == 0 { 3 } else { 9 };
+            limiter.complete(&complete(&request, &[("tokens", amount)])).await.unwrap();
+            amounts.push(amount);
+            context.pass(pause).await;
+        }
+        let sum = first.len() as u64 + amounts.iter().sum::<u64>();
+        assert_eq!(used(&limiter, "tokens").await, sum);
+        let entries = entries(&context, redis, "tokens");
+        assert!(entries <= first.len() + LEASES / PER_SECOND * 17 + 17, "{entries} entries");
+        // To the moment when the first of them expires; those before them have.
+        context.pass(Duration::from_secs(SECONDS) - pause * LEASES as u32).await;
+        for number in 0..LEASES {
+            let left: u64 = amounts[number + 1..].iter().sum();
+            let late: u64 = amounts[..=number].iter().rev().take(PER_SECOND).sum();
+            let used = used(&limiter, "tokens").await;
+            assert!((left..=left + late).contains(&used), "{number}: {used} of {left} + {late}");
+            context.pass(pause).await;
+        }
+        context.pass(Duration::from_secs(1)).await;
+        assert_eq!(used(&limiter, "tokens").await, 0);
+    });
+}
+
+/// How many entries Redis has for what is live of a limit.
+fn entries(context: &TestContext, redis: &TestRedis, key: &str) -> usize {
+    redis.command(&["ZCARD", &name(context, &format!("live:{key}"))]).parse().unwrap()
 }
 
 /// RDS-03, TPL-05
