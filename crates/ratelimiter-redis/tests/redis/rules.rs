@@ -217,6 +217,7 @@ pub fn rds_03_res_02_what_was_used_of_a_long_window_is_few_entries(servers: &Fix
     const SECONDS: u64 = 4_096;
     const PER_SECOND: usize = 64;
     const LEASES: usize = 10 * PER_SECOND;
+    const PAUSE: Duration = Duration::from_micros(1_000_000 / PER_SECOND as u64);
     run(async {
         let redis = servers.shared();
         let context = TestContext::new(redis, Time::Simulated);
@@ -227,7 +228,6 @@ pub fn rds_03_res_02_what_was_used_of_a_long_window_is_few_entries(servers: &Fix
             assert!(answer.unwrap().is_allowed());
         }
         context.pass(Duration::from_secs(1_000)).await;
-        let pause = Duration::from_secs(1) / PER_SECOND as u32;
         let mut amounts = Vec::new();
         for number in 0..LEASES {
             let request = request(&[("tokens", 7)]);
@@ -236,20 +236,20 @@ pub fn rds_03_res_02_what_was_used_of_a_long_window_is_few_entries(servers: &Fix
             let amount = if number % 2 == 0 { 3 } else { 9 };
             limiter.complete(&complete(&request, &[("tokens", amount)])).await.unwrap();
             amounts.push(amount);
-            context.pass(pause).await;
+            context.pass(PAUSE).await;
         }
         let sum = first.len() as u64 + amounts.iter().sum::<u64>();
         assert_eq!(used(&limiter, "tokens").await, sum);
         let entries = entries(&context, redis, "tokens");
         assert!(entries <= first.len() + LEASES / PER_SECOND * 17 + 17, "{entries} entries");
         // To the moment when the first of them expires; those before them have.
-        context.pass(Duration::from_secs(SECONDS) - pause * LEASES as u32).await;
+        context.pass(Duration::from_secs(SECONDS - (LEASES / PER_SECOND) as u64)).await;
         for number in 0..LEASES {
             let left: u64 = amounts[number + 1..].iter().sum();
             let late: u64 = amounts[..=number].iter().rev().take(PER_SECOND).sum();
             let used = used(&limiter, "tokens").await;
             assert!((left..=left + late).contains(&used), "{number}: {used} of {left} + {late}");
-            context.pass(pause).await;
+            context.pass(PAUSE).await;
         }
         context.pass(Duration::from_secs(1)).await;
         assert_eq!(used(&limiter, "tokens").await, 0);
