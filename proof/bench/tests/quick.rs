@@ -28,11 +28,11 @@ fn a_quick_run_of_everything_fills_the_tables_and_the_chart() {
     }
     // Without a server its thresholds are listed as not measured. limitador on Redis is a program that is not there.
     let of_tigerbeetle = if tigerbeetle::find_binary().is_some() { 0 } else { 8 };
-    let of_redis = if redis::find_binary().is_some() { 1 } else { 7 };
+    let of_redis = if redis::find_binary().is_some() { 2 } else { 8 };
     let unmeasured = tables.matches("| not measured |").count();
     assert_eq!(unmeasured, of_tigerbeetle + of_redis, "{tables}\n{said}");
     let is_threshold = |line: &&str| line.contains("| ≤ ") || line.contains("| ≥ ");
-    assert_eq!(section("Thresholds").lines().filter(is_threshold).count(), 39, "{tables}");
+    assert_eq!(section("Thresholds").lines().filter(is_threshold).count(), 40, "{tables}");
     let chart = std::fs::read_to_string(folder.path().join("results.svg")).unwrap();
     for text in ["In process, 1 thread", "HTTP, single", "Growth", "</svg>"] {
         assert!(chart.contains(text), "{text}");

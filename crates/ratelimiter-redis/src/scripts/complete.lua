@@ -5,7 +5,7 @@
 -- What for: `complete`; `release`, which tells whether the lease was open; `return`, which gives back everything of a lease that nobody was
 -- told of.
 --
--- Cost, with n limits, after the 2 operations of `complete_plain.lua`: 1; for each limit 1 or 2 to change its reservation (3 more for one in 16, if it has many), 1 to store it; then 3.
+-- Cost, with n limits, after the 2 operations of `complete_plain.lua`: 1; for each limit 1 or 2 to change its reservation (4 more for one in 16, if it has many), 1 to store it; then 3.
 
 -- What is not defined here is defined in `complete_plain.lua`.
 local generation, purpose = ARGV[2], ARGV[5]
@@ -123,7 +123,8 @@ for _, one in ipairs(ends) do
         if kept > 0 then
           add_live(limit, expires_at, '+' .. member_of(sequence, 'c', kept))
           -- As in `complete_plain.lua`.
-          if sequence % 16 == 0 and (limit.kind == 'k' or (limit.sequence >= 1024 and limit.life >= 3600000000)) then
+          local is_long = limit.sequence >= 1024 and limit.life >= 3600000000 and expires_at - lease[AT] == limit.life
+          if sequence % 16 == 0 and (limit.kind == 'k' or is_long) then
             gather(limit.live, limit.kind, limit.life, sequence, expires_at, limit.kept_until)
           end
           limit.used = limit.used + kept

@@ -1,7 +1,7 @@
 -- The plain case of a complete: nothing of the lease has lapsed or was renewed, and no more was used than reserved, so that no definition matters. As
 -- in `reserve_plain.lua`, nothing is made for each limit. Whatever is not plain goes on in `complete.lua`.
 --
--- Cost, with n limits: 2 operations to find out; then 1, for each limit 2 or 3 (3 more for one in 16, if it has many), and 3.
+-- Cost, with n limits: 2 operations to find out; then 1, for each limit 2 or 3 (4 more for one in 16, if it has many), and 3.
 
 local PREFIX = KEYS[1]
 local id, remember, remember_max = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -57,8 +57,8 @@ if is_plain then
           -- The set was empty, and has no TTL.
           redis.call('PEXPIRE', live, math.ceil((kept_until - NOW) / 1000) + 1)
         end
-        -- Where there may be many.
-        if sequence % 16 == 0 and (kind == 'k' or (last >= 1024 and life >= 3600000000)) then
+        -- Where there may be many, and the lease is of this window.
+        if sequence % 16 == 0 and (kind == 'k' or (last >= 1024 and life >= 3600000000 and flat[at + 8] - flat[2] == life)) then
           --@ gather
           gather(live, kind, life, sequence, flat[at + 8], kept_until)
         end
