@@ -23,7 +23,8 @@ pub fn rds_08_a_server_follows_a_failover(_: &Fixture) {
         assert!(decision.is_allowed());
         replica.catch_up(&primary).await;
         primary.kill();
-        eventually("a replica is promoted", async || replica.replication("role") == "master").await;
+        // The sentinels wait for longer before they promote the replica.
+        eventually("the loss is noticed", async || server.get("/readyz").await.0 == 503).await;
         is_back(&on, &server).await;
         assert_eq!(limiter.reserve(&request).await, Ok(decision), "RES-04");
         assert_eq!(on.state(&limiter, "rate").await.unwrap().usage.used, 3);
