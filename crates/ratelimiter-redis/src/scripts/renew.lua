@@ -225,14 +225,13 @@ local function give_back(need, surplus)
     local units, is_last = parts[at + 1], at == #parts - 2
     local back = math.min(surplus, units)
     surplus = surplus - back
-    if back > 0 and need.is_there then
-      take_out(need.limit, parts[at], units)
-      if is_last or back < units then
-        add_live(need.limit, parts[at + 2], member_of(parts[at], 'o', units - back))
-        need.limit.used, need.limit.open = need.limit.used + units - back, need.limit.open + 1
-      end
+    local stays = is_last or back < units
+    -- A part may have been collected before the clock went back. It does not count again.
+    if back > 0 and need.is_there and take_out(need.limit, parts[at], units) and stays then
+      add_live(need.limit, parts[at + 2], member_of(parts[at], 'o', units - back))
+      need.limit.used, need.limit.open = need.limit.used + units - back, need.limit.open + 1
     end
-    if is_last or back < units then
+    if stays then
       kept[#kept + 1], kept[#kept + 2], kept[#kept + 3] = parts[at], units - back, parts[at + 2]
     end
   end

@@ -113,6 +113,41 @@ pub fn counts_hold_when_the_clock_jumps(_: &Fixture) {
     assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
 
+/// REN-01, RES-02: the clock of Redis goes back, and a lease gives back some of a part that was collected. The rest counts no more.
+pub fn a_part_that_was_collected_is_not_stored_again(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        let start = context.clock.as_ref().unwrap().now().unix_nanos() / 1_000;
+        let set_clock = |seconds: u64| {
+            let now = (start + seconds * 1_000_000).to_string();
+            redis.command(&["SET", &name(&context, "now"), &now]);
+        };
+        limiter.define(rolling("tokens", 60, 100)).await.unwrap();
+        let one = request(&[("tokens", 20)]);
+        assert!(is_allowed(&limiter, &one).await);
+        let renew = async |number, amount| {
+            let number = RenewNumber::new(number).unwrap();
+            let amounts = NewAmounts::of([(key("tokens"), amount)]).unwrap();
+            let request = RenewRequest::new(one.lease, number, amounts);
+            assert!(limiter.renew(&request).await.unwrap().is_renewed(), "to {amount}");
+        };
+        set_clock(30);
+        renew(1, 30).await;
+        set_clock(61);
+        assert_eq!(used(&limiter, "tokens").await, 10, "the first part has expired");
+        set_clock(40);
+        renew(2, 25).await;
+        assert!(is_allowed(&limiter, &request(&[("tokens", 90)])).await);
+        // The lease, and all of its parts, have expired; the 90 have not.
+        set_clock(91);
+        assert!(!is_allowed(&limiter, &request(&[("tokens", 11)])).await, "over-admission");
+        let found = redis.command(&["EVAL", AUDIT, "1", &name(&context, "")]);
+        assert_eq!(found.trim(), "");
+    });
+}
+
 fn profile() -> Profile {
     let part = |name: &str, kind, seconds| KeyProfile { key: key(name), kind, seconds };
     Profile {

@@ -114,6 +114,7 @@ fn add_regressions(tests: Suite<Fixture>) -> Suite<Fixture> {
         regressions::one_key_twice_in_one_call_is_as_in_memory,
         regressions::the_largest_request_is_answered,
         audit::counts_hold_when_the_clock_jumps,
+        audit::a_part_that_was_collected_is_not_stored_again,
         regressions::lost_data_is_noticed,
         regressions::an_evicted_limit_does_not_count_below_zero,
         regressions::an_evicted_set_does_not_count_for_ever,
