@@ -122,12 +122,10 @@ for _, one in ipairs(ends) do
         end
         if kept > 0 then
           add_live(limit, expires_at, '+' .. member_of(sequence, 'c', kept))
-          -- As in `complete_plain.lua`.
-          local is_long = limit.sequence >= 1024 and limit.life >= 3600000000 and expires_at - lease[AT] == limit.life
-          if sequence % 16 == 0 and (limit.kind == 'k' or is_long) then
-            gather(limit.live, limit.kind, limit.life, sequence, expires_at, limit.kept_until)
-          end
           limit.used = limit.used + kept
+        end
+        if sequence % 16 == 0 then
+          gather(limit.live, limit.kind, limit.life, limit.sequence, sequence, lease[AT], expires_at, limit.kept_until)
         end
         was_there = true
       end

@@ -57,12 +57,11 @@ if is_plain then
           -- The set was empty, and has no TTL.
           redis.call('PEXPIRE', live, math.ceil((kept_until - NOW) / 1000) + 1)
         end
-        -- Where there may be many, and the lease is of this window.
-        if sequence % 16 == 0 and (kind == 'k' or (last >= 1024 and life >= 3600000000 and flat[at + 8] - flat[2] == life)) then
-          --@ gather
-          gather(live, kind, life, sequence, flat[at + 8], kept_until)
-        end
         used = used + kept
+      end
+      if sequence % 16 == 0 then
+        --@ gather
+        gather(live, kind, life, last, sequence, flat[2], flat[at + 8], kept_until)
       end
       redis.call('SET', names[index], cmsgpack.pack(kind, used, open, next_expiry, last, streak, kept_until, cap, template, ends, life, generation),
         'KEEPTTL')

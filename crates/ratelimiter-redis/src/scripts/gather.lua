@@ -4,8 +4,13 @@
 -- A step of a calendar limit is 1, since all of it expires at the reset. In a window of an hour or more it is 1/4096 of the window, and what was used
 -- returns with the last of its step (RES-02): late, never early, and before the set ends.
 --
--- Cost: up to 4 operations. It is called for every 16th lease.
-local function gather(live, kind, life, sequence, expires_at, kept_until)
+-- Cost: up to 4 operations. It is called for every 16th lease that ends.
+local function gather(live, kind, life, newest, sequence, reserved_at, expires_at, kept_until)
+  -- Of a rolling window, where there may be many, and only what was reserved in this window.
+  local is_long = newest >= 1024 and life >= 3600000000 and expires_at - reserved_at == life
+  if kind ~= 'k' and not is_long then
+    return
+  end
   local step = kind == 'k' and 1 or math.floor(life / 4096)
   local last = math.ceil(expires_at / step) * step
   local from, to = string.format('(%.0f', last - step), string.format('%.0f', last)

@@ -256,6 +256,75 @@ pub fn rds_03_res_02_what_was_used_of_a_long_window_is_few_entries(servers: &Fix
     });
 }
 
+/// RDS-03: as above, whatever pattern the amounts have.
+pub fn rds_03_leases_that_use_nothing_do_not_keep_others_apart(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(hourly("budget", 1_000_000)).await.unwrap();
+        for number in 1..=320 {
+            let request = request(&[("budget", 7)]);
+            assert!(is_allowed(&limiter, &request).await);
+            let amount = if number % 16 == 0 { 0 } else { 3 };
+            limiter.complete(&complete(&request, &[("budget", amount)])).await.unwrap();
+        }
+        assert_eq!(used(&limiter, "budget").await, 300 * 3);
+        let entries = entries(&context, redis, "budget");
+        assert!(entries <= 16, "{entries} entries");
+    });
+}
+
+/// RDS-03: as above, after many leases that stay open.
+pub fn rds_03_open_leases_do_not_keep_others_apart(servers: &Fixture) {
+    // 1/4096 of it is 10 s.
+    const SECONDS: u64 = 40_960;
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("tokens", SECONDS, 1_000_000)).await.unwrap();
+        // Not the moment between two steps.
+        context.pass(Duration::from_secs(1)).await;
+        let open: Vec<_> = (0..1_024).map(|_| request(&[("tokens", 1)])).collect();
+        for answer in limiter.reserve_batch(&open).await {
+            assert!(answer.unwrap().is_allowed());
+        }
+        for _ in 0..320 {
+            context.pass(Duration::from_millis(10)).await;
+            let request = request(&[("tokens", 1)]);
+            assert!(is_allowed(&limiter, &request).await);
+            limiter.complete(&complete(&request, &[])).await.unwrap();
+        }
+        let entries = entries(&context, redis, "tokens");
+        // In two steps, if another begins.
+        assert!(entries <= open.len() + 2 * 17, "{entries} entries");
+    });
+}
+
+/// RES-02: what was reserved in a shorter window returns when that has passed, though the step of the new one is longer.
+pub fn res_02_what_was_used_of_an_earlier_window_returns_with_it(servers: &Fixture) {
+    const HOUR: u64 = 3_600;
+    run(async {
+        let context = TestContext::new(servers.shared(), Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define(rolling("tokens", HOUR, 1_000_000)).await.unwrap();
+        let requests: Vec<_> = (0..1_100).map(|_| request(&[("tokens", 1)])).collect();
+        for answer in limiter.reserve_batch(&requests).await {
+            assert!(answer.unwrap().is_allowed());
+        }
+        // 1/4096 of it is 10 minutes.
+        limiter.define(rolling("tokens", 31 * 24 * HOUR, 1_000_000)).await.unwrap();
+        assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+        for request in &requests {
+            limiter.complete(&complete(request, &[])).await.unwrap();
+        }
+        assert_eq!(used(&limiter, "tokens").await, 1_101);
+        context.pass(Duration::from_secs(HOUR)).await;
+        assert_eq!(used(&limiter, "tokens").await, 1);
+    });
+}
+
 /// How many entries Redis has for what is live of a limit.
 fn entries(context: &TestContext, redis: &TestRedis, key: &str) -> usize {
     redis.command(&["ZCARD", &name(context, &format!("live:{key}"))]).parse().unwrap()
