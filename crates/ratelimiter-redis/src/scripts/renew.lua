@@ -306,14 +306,13 @@ for _, need in ipairs(lease[NEEDS]) do
     end
     need.live, need[TIMEOUT] = { sequence, units, expires_at }, need.life
   end
-  need[PARTS] = need.live
-  need.units = nil
-end
--- A need that has lapsed keeps its place.
-for _, need in ipairs(lease[NEEDS]) do
-  if #need[PARTS] == 0 then
-    need[PARTS] = { 0, 0, 0 }
+  if #need.live > 0 then
+    need[PARTS] = need.live
+  else
+    -- What has lapsed keeps its place, and its end: a lease is renewable until the end of its last hold.
+    need[PARTS] = { 0, 0, last_expiry(need[PARTS]) }
   end
+  need.units = nil
 end
 local _, until_now = lapses_of(lease)
 local reply = { 'renewed', NOW, until_now }

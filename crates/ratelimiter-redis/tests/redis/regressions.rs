@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use ratelimiter::admission::Turn;
 use ratelimiter::{
-    Actuals, Backend, CompleteRequest, JobId, KeyPattern, Limiter, NewAmounts, Page, RenewNumber,
-    RenewRequest, ReserveError, ReserveRequest,
+    Actuals, Backend, CompleteRequest, JobId, KeyPattern, Limiter, NewAmounts, Page, RenewError,
+    RenewNumber, RenewRequest, Renewal, ReserveError, ReserveRequest,
 };
 use ratelimiter_redis::RedisLimiter;
 use testkit::eventually;
@@ -469,6 +469,30 @@ pub fn the_largest_request_is_answered(servers: &Fixture) {
         limiter.complete(&CompleteRequest::new(one.lease, actuals)).await.unwrap();
         let state = limiter.state(&key(&names[0])).await.unwrap().unwrap();
         assert_eq!(state.usage.debt, u128::from(u64::MAX - ratelimiter_redis::CAPACITY_MAX));
+    });
+}
+
+/// REN-02: the only hold that is left has lapsed, and another one was of a limit that is of another kind now.
+pub fn a_lease_ends_with_its_last_hold_when_another_becomes_a_reservation(servers: &Fixture) {
+    run(async {
+        let context = TestContext::new(servers.shared(), Time::Simulated);
+        let limiter = context.limiter();
+        limiter.define_all(vec![slots("short", 1, 5), slots("changes", 3, 5)]).await.unwrap();
+        let one = request(&[("short", 1), ("changes", 1)]);
+        assert!(is_allowed(&limiter, &one).await);
+        context.pass(Duration::from_secs(1)).await;
+        limiter.delete(&key("changes")).await.unwrap();
+        limiter.define(rolling("changes", 60, 5)).await.unwrap();
+        let renew = async |number| {
+            let amounts = NewAmounts::of([(key("changes"), 2)]).unwrap();
+            let number = RenewNumber::new(number).unwrap();
+            limiter.renew(&RenewRequest::new(one.lease, number, amounts)).await
+        };
+        let Ok(Renewal::Renewed { renewed_at, lapses_at, .. }) = renew(1).await else {
+            panic!("it has a hold until the renew");
+        };
+        assert!(lapses_at <= renewed_at, "until {lapses_at:?}");
+        assert_eq!(renew(2).await, Err(RenewError::LeaseEnded));
     });
 }
 

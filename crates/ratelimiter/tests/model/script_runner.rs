@@ -172,9 +172,15 @@ fn agree_on_renew(
     let fixed_hint = Duration::from_secs(10);
     let agreed = match (answer, expected) {
         (
-            Ok(Renewal::Renewed { lapses_at, shadow_denied, .. }),
+            Ok(Renewal::Renewed { renewed_at, lapses_at, shadow_denied }),
             ExpectedRenewal::Renewed { lapses_at_nanos, shadow_denied: expected },
-        ) => lapses_at.unix_nanos() == *lapses_at_nanos && shadow_denied == expected,
+        ) => {
+            let lapses = match lapses_at_nanos {
+                Some(nanos) => lapses_at.unix_nanos() == *nanos,
+                None => lapses_at <= renewed_at,
+            };
+            lapses && shadow_denied == expected
+        }
         (Ok(Renewal::Denied(denial)), ExpectedRenewal::Denied { keys, hint }) => {
             denial.reason == (DenialReason::NoRoom { keys: keys.clone() })
                 && hint.contains(&denial.retry_after)

@@ -11,7 +11,8 @@ use super::{Lease, Need, OpenLease, Oracle, is_shadow};
 #[derive(Debug)]
 pub(crate) enum ExpectedRenewal {
     Renewed {
-        lapses_at_nanos: u64,
+        /// `None` if its last hold has lapsed, so that it was the last renew: another hold has become a reservation.
+        lapses_at_nanos: Option<u64>,
         shadow_denied: Vec<LimitKey>,
     },
     Denied {
@@ -117,7 +118,7 @@ impl Oracle {
         let shadow_denied = shadow.map(|change| change.key.clone()).collect();
         self.apply(lease, &changes);
         let needs = self.open_lease(lease).needs.clone();
-        let lapses_at_nanos = self.renewable_until(lease, &needs).unwrap();
+        let lapses_at_nanos = self.renewable_until(lease, &needs);
         Ok(ExpectedRenewal::Renewed { lapses_at_nanos, shadow_denied })
     }
 
