@@ -10,14 +10,22 @@ use crate::address::Address;
 use crate::config_error::{CONNECTIONS_MAX, ConfigError, PREFIX_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX};
 use crate::tls::TlsSettings;
 
-/// How the URL of Redis, or of its sentinels, begins.
-const SCHEMES: [&str; 4] = ["redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://"];
+/// How the URL of Redis, of its sentinels, or of nodes of a cluster begins.
+const SCHEMES: [&str; 6] = [
+    "redis://",
+    "rediss://",
+    "redis+sentinel://",
+    "rediss+sentinel://",
+    "redis+cluster://",
+    "rediss+cluster://",
+];
 
 /// Settings of a Redis server that were not checked yet. `Debug` does not show the URL, which may have a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSettings {
     /// `redis://[user:password@]host[:port][/database]`, or the addresses of sentinels:
-    /// `redis+sentinel://[user:password@]host[:port][,host[:port]…]/service[/database]`. `rediss` in place of `redis` encrypts.
+    /// `redis+sentinel://[user:password@]host[:port][,host[:port]…]/service[/database]`, or those of nodes of a cluster:
+    /// `redis+cluster://[user:password@]host[:port][,host[:port]…]`. `rediss` in place of `redis` encrypts.
     pub url: String,
     /// For an encrypted URL.
     pub tls: TlsSettings,
@@ -72,7 +80,6 @@ impl RedisConfig {
     /// The first setting that is invalid.
     pub fn new(settings: &RedisSettings) -> Result<Self, ConfigError> {
         let RedisSettings { url, tls, prefix, connections, request_timeout_ms } = settings;
-        let address = Address::new(url, tls)?;
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"{}".contains(&byte);
         if !(1..=PREFIX_BYTES_MAX).contains(&prefix.len()) || !prefix.bytes().all(is_plain) {
             return Err(ConfigError::Prefix { prefix: prefix.clone() });
@@ -83,10 +90,12 @@ impl RedisConfig {
         if !(1..=REQUEST_TIMEOUT_MS_MAX).contains(request_timeout_ms) {
             return Err(ConfigError::RequestTimeout { ms: *request_timeout_ms });
         }
+        let prefix = format!("{{{prefix}}}:");
+        let address = Address::new(url, tls, &prefix)?;
         Ok(Self {
             place: address.place(),
             address: Arc::new(address),
-            prefix: format!("{{{prefix}}}:"),
+            prefix,
             connections: *connections,
             request_timeout: Duration::from_millis(*request_timeout_ms),
         })
@@ -104,7 +113,7 @@ impl RedisConfig {
     }
 }
 
-/// Whether a URL is one of Redis or of its sentinels, by its scheme. The rest of it may be invalid.
+/// Whether a URL is one of Redis, of its sentinels or of a cluster, by its scheme. The rest of it may be invalid.
 pub fn is_redis_url(url: &str) -> bool {
     SCHEMES.iter().any(|scheme| url.starts_with(scheme))
 }
@@ -209,12 +218,41 @@ mod tests {
             ("redis+sentinel://me:12/secret@one", "in a password, write / as %2F"),
             ("redis+sentinel://one/mymaster/x", "Invalid database number"),
             ("redis+sentinel://one/my?password=secret", "its parameters are sentinel_username"),
-            (many.as_str(), "more than 16 sentinels"),
+            (many.as_str(), "more than 16 hosts"),
         ] {
             let error = with_url(url).unwrap_err();
             assert!(error.contains(told) && !error.contains("secret"), "{url}: {error}");
         }
         assert!(with_url(&many.replace("one,", "")).is_ok());
+    }
+
+    /// RDS-04
+    #[test]
+    fn rds_04_a_url_names_nodes_of_a_cluster() {
+        let with_url = |url: &str| check(|settings| settings.url = url.to_owned());
+        for (url, place) in [
+            ("redis+cluster://one", "redis+cluster://one:6379"),
+            ("redis+cluster://me:secret@one:1,[::1]:2/0", "redis+cluster://one:1,::1:2"),
+            ("rediss+cluster://:secret@one,two/", "rediss+cluster://one:6379,two:6379"),
+        ] {
+            let config = with_url(url).unwrap();
+            assert_eq!(config.place(), place);
+            assert_eq!(config.address.is_encrypted(), url.starts_with("rediss"));
+            assert!(!format!("{config:?}").contains("secret"), "{config:?}");
+        }
+        let many = format!("redis+cluster://{}", ["one"; 17].join(","));
+        for (url, told) in [
+            ("redis+cluster://", "Missing hostname"),
+            ("redis+cluster://one,", "Missing hostname"),
+            ("redis+cluster://one/1", "a cluster has no databases"),
+            ("redis+cluster://one?protocol=resp3", "parameters"),
+            ("redis+cluster://me:12/secret@one", "in a password, write / as %2F"),
+            (many.as_str(), "more than 16 hosts"),
+        ] {
+            let error = with_url(url).unwrap_err();
+            assert!(error.contains(told) && !error.contains("secret"), "{url}: {error}");
+        }
+        assert!(with_url(&many.replacen("one,", "", 1)).is_ok());
     }
 
     /// RDS-08

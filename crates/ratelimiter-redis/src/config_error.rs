@@ -14,7 +14,7 @@ pub const PREFIX_BYTES_MAX: usize = 64;
 pub enum ConfigError {
     /// The URL cannot be understood.
     #[error(
-        "redis.url is redis://[user:password@]host[:port][/database], rediss://… or redis+sentinel://…: {reason}"
+        "redis.url is redis://[user:password@]host[:port][/database], rediss://…, redis+sentinel://… or redis+cluster://…: {reason}"
     )]
     Url { reason: String },
     /// A certificate or key cannot be used, or is not needed.

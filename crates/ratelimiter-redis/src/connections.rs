@@ -18,7 +18,7 @@ use crate::config::RedisConfig;
 use crate::io_error::is_hung_up;
 use crate::observations::{Counters, PIPELINE_MAX};
 use crate::options::TimeSource;
-use crate::problem::RedisProblem;
+use crate::problem::{NO_CLUSTER, RedisProblem};
 use crate::reply::Reply;
 use crate::script::{ScriptName, Scripts};
 use crate::server_info::ServerInfo;
@@ -382,18 +382,21 @@ fn is_unknown_script(error: &RedisError) -> bool {
 /// As [`is_wrong_server`], of an answer in a pipeline.
 fn wrong_server_in(answer: &Value) -> Option<RedisError> {
     let Value::ServerError(error) = answer else { return None };
-    let is_wrong =
-        matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown));
-    is_wrong.then(|| error.clone().into())
+    error.kind().is_some_and(is_of_wrong_server).then(|| error.clone().into())
 }
 
 /// After a failover another server is the primary, perhaps at the same address.
 fn is_wrong_server(error: &RedisError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-            | ErrorKind::AuthenticationFailed
-    )
+    match error.kind() {
+        ErrorKind::Server(kind) => is_of_wrong_server(kind),
+        kind => kind == ErrorKind::AuthenticationFailed,
+    }
+}
+
+/// It is a replica, or the keys are at another node of a cluster, perhaps by now.
+const fn is_of_wrong_server(kind: ServerErrorKind) -> bool {
+    use ServerErrorKind::{ClusterDown, MasterDown, Moved, ReadOnly};
+    matches!(kind, ReadOnly | MasterDown | Moved | ClusterDown)
 }
 
 async fn connect(
@@ -403,6 +406,10 @@ async fn connect(
     let (mut connection, server) =
         config.address.connect(&settings, config.request_timeout).await?;
     let info = ServerInfo::read(&mut connection).await?;
+    if config.address.is_cluster() && info.as_ref().is_some_and(|info| !info.is_in_cluster) {
+        // Several of them would have different keys.
+        return Err((ErrorKind::InvalidClientConfig, NO_CLUSTER, server).into());
+    }
     Ok((connection, server.into(), info))
 }
 

@@ -11,6 +11,7 @@
 )]
 
 mod address;
+mod cluster;
 mod config;
 mod config_error;
 mod connections;

@@ -15,7 +15,7 @@ use crate::server_info::TOO_OLD;
 pub struct RedisProblem {
     /// Where it is, without the password.
     pub place: String,
-    /// The name of the reason, for metrics: `away`, `timeout`, `tls`, `sentinel`, `version`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
+    /// The name of the reason, for metrics: `away`, `timeout`, `tls`, `sentinel`, `cluster`, `version`, `loading`, `read_only`, `replicas`, `memory`, `disk`, `auth`, `permission` or `other`.
     pub kind: &'static str,
     /// What is wrong, and what to do.
     pub reason: String,
@@ -23,6 +23,8 @@ pub struct RedisProblem {
 
 /// What Redis 7.0, and later ones, say of a command inside a script.
 const NOT_PERMITTED: [&str; 2] = ["The user executing the script", "ACL failure in script"];
+/// How the error of a server begins that is none of a cluster, though the URL says so.
+pub(crate) const NO_CLUSTER: &str = "this server is no node of a cluster";
 const WRONG_PASSWORD: &str = "the user or password in redis.url is wrong, or missing";
 
 impl RedisProblem {
@@ -61,6 +63,19 @@ fn kind_and_advice(error: &RedisError, text: &str) -> (&'static str, &'static st
             "the user may not do this; docs/operations/redis.md lists the rights it needs",
         ),
         ErrorKind::InvalidClientConfig if text.starts_with(TOO_OLD) => ("version", "it is too old"),
+        ErrorKind::InvalidClientConfig if text.starts_with(NO_CLUSTER) => {
+            ("cluster", "redis.url begins with redis:// if it is the only one")
+        }
+        ErrorKind::Server(ServerErrorKind::Moved) => (
+            "cluster",
+            "another node of the cluster has the keys; a redis.url with redis+cluster:// finds it",
+        ),
+        ErrorKind::Server(ServerErrorKind::Ask | ServerErrorKind::TryAgain) => {
+            ("cluster", "the slot of the keys is being moved to another node of the cluster")
+        }
+        ErrorKind::Server(ServerErrorKind::ClusterDown) => {
+            ("cluster", "the cluster does not serve the slot of the keys")
+        }
         ErrorKind::MasterNameNotFoundBySentinel => ("sentinel", "no sentinel names a primary"),
         ErrorKind::AuthenticationFailed => ("auth", WRONG_PASSWORD),
         _ if code == "NOAUTH" || code == "WRONGPASS" => ("auth", WRONG_PASSWORD),

@@ -12,19 +12,16 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, Pipeline, RedisError,
-    ServerErrorKind, Value, cmd,
+    AsyncConnectionConfig, Client, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd,
 };
 use tokio::time::{Instant, timeout_at};
 
 use crate::config_error::{ConfigError, invalid_url};
 use crate::io_error::is_hung_up;
 use crate::reply::text;
-use crate::server_url::{client_of, is_encrypted};
+use crate::server_url::{SeveralHosts, addresses_of, client_at, client_of, is_encrypted};
 use crate::tls::TlsSettings;
 
-/// The most sentinels in a URL.
-const SENTINELS_MAX: usize = 16;
 const SENTINEL_PORT: u16 = 26_379;
 
 /// The sentinels of one service.
@@ -61,25 +58,12 @@ impl Sentinels {
     /// It is not of that form, or a certificate cannot be used.
     pub(crate) fn new(scheme: &str, rest: &str, tls: &TlsSettings) -> Result<Self, ConfigError> {
         let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (credentials, hosts) = match authority.rsplit_once('@') {
-            Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-            None => (String::new(), authority),
-        };
-        if path.contains('@') {
-            // A password that was cut there would be shown as the names of a host and a service.
-            return Err(invalid_url(
-                "it has an @ after the first /; in a password, write / as %2F and @ as %40",
-            ));
-        }
+        let SeveralHosts { credentials, hosts, path } = SeveralHosts::of(rest)?;
         let (service, database) = path.split_once('/').unwrap_or((path, ""));
         if service.is_empty() {
             return Err(invalid_url("the name of the service is missing, as in …:26379/mymaster"));
         }
-        let hosts: Vec<_> = hosts.split(',').map(with_port).collect();
-        if hosts.len() > SENTINELS_MAX {
-            return Err(invalid_url("it has more than 16 sentinels"));
-        }
+        let hosts: Vec<_> = hosts.into_iter().map(with_port).collect();
         let own = credentials_in(parameters)?;
         let sentinel = |host: &String| client_of(&format!("{scheme}://{own}{host}"), tls);
         let node = format!("{scheme}://{credentials}{}/{database}", hosts[0]);
@@ -92,10 +76,9 @@ impl Sentinels {
 
     pub(crate) fn place(&self) -> String {
         let scheme = if self.is_encrypted() { "rediss" } else { "redis" };
-        let address = |client: &Client| client.get_connection_info().addr().to_string();
-        let sentinels: Vec<_> = self.sentinels.iter().map(address).collect();
+        let sentinels = addresses_of(&self.sentinels);
         let database = self.node.get_connection_info().redis_settings().db();
-        format!("{scheme}+sentinel://{}/{}/{database}", sentinels.join(","), self.service)
+        format!("{scheme}+sentinel://{sentinels}/{}/{database}", self.service)
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {
@@ -114,7 +97,7 @@ impl Sentinels {
         let mut named = self.ask_all(settings, patience).await?.into_iter();
         loop {
             let Named { host, port, .. } = named.next().expect("the last one returns");
-            let found = connect_to_primary(self.client_at(host, port)?, settings).await;
+            let found = connect_to_primary(client_at(&self.node, host, port)?, settings).await;
             // One that does not answer may be the primary, so no older one is tried.
             if named.len() == 0 || !found.as_ref().is_err_and(is_replica) {
                 return found;
@@ -207,18 +190,6 @@ impl Sentinels {
                 Err((Step::Sentinel, error.into()))
             }
         }
-    }
-
-    fn client_at(&self, host: String, port: u16) -> Result<Client, RedisError> {
-        let info = self.node.get_connection_info().clone();
-        let address = match info.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                let (insecure, tls_params) = (*insecure, tls_params.clone());
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Client::open(info.set_addr(address))
     }
 }
 

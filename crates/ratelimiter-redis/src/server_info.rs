@@ -16,6 +16,8 @@ pub(crate) const TOO_OLD: &str = "Redis 7 or later is needed";
 pub struct ServerInfo {
     /// As `7.0.15`; of Valkey the version of Redis that it is compatible with.
     pub version: String,
+    /// Whether it is a node of a cluster.
+    pub is_in_cluster: bool,
     /// The memory that it uses for everything in it.
     pub used_memory_bytes: u64,
     /// The most memory that it may use; 0 if there is no bound.
@@ -59,6 +61,8 @@ impl ServerInfo {
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             match name {
                 "redis_version" => value.clone_into(&mut info.version),
+                // Of Redis, and of Valkey.
+                "redis_mode" | "server_mode" => info.is_in_cluster = value == "cluster",
                 "used_memory" => info.used_memory_bytes = value.parse().unwrap_or_default(),
                 "maxmemory" => info.maxmemory_bytes = value.parse().unwrap_or_default(),
                 "maxmemory_policy" => value.clone_into(&mut info.maxmemory_policy),
@@ -86,9 +90,9 @@ mod tests {
                     maxmemory_policy:allkeys-lru\r\n";
         let info = ServerInfo::of(text.lines());
         assert_eq!((info.used_memory_bytes, info.maxmemory_bytes), (1_048_576, 2_097_152));
-        assert!(info.may_evict() && !info.is_too_old());
-        let info = ServerInfo::of("maxmemory_policy:noeviction".lines());
-        assert!(!info.may_evict() && !info.is_too_old());
+        assert!(info.may_evict() && !info.is_too_old() && !info.is_in_cluster);
+        let info = ServerInfo::of("server_mode:cluster\nmaxmemory_policy:noeviction".lines());
+        assert!(!info.may_evict() && !info.is_too_old() && info.is_in_cluster);
     }
 
     /// RDS-06

@@ -5,6 +5,7 @@
 
 mod binary;
 mod certificates;
+mod cluster;
 mod replication;
 mod resp;
 mod sentinel;
@@ -14,6 +15,7 @@ use std::sync::OnceLock;
 
 pub use binary::{BINARY_VARIABLE, find_binary};
 pub use certificates::Certificates;
+pub use cluster::{SlotMove, TestCluster};
 pub use resp::packed;
 pub use sentinel::{SERVICE, TestSentinel};
 pub use server::{Persistence, TestRedis};

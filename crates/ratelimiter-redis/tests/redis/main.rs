@@ -10,6 +10,7 @@ mod addresses;
 mod audit;
 mod calls;
 mod changes;
+mod cluster;
 mod context;
 mod differential;
 mod document;
@@ -87,6 +88,10 @@ fn add_rules(tests: Suite<Fixture>) -> Suite<Fixture> {
         addresses::rds_08_all_connections_are_to_one_primary,
         addresses::rds_08_sentinels_may_have_a_password_and_tls,
         addresses::rds_08_why_sentinels_lead_nowhere_is_told,
+        cluster::rds_04_all_nodes_of_a_cluster_lead_to_the_keys,
+        cluster::rds_04_a_failover_in_a_cluster_is_followed,
+        cluster::rds_04_a_slot_that_moves_admits_nothing_in_between,
+        cluster::rds_04_why_a_cluster_leads_nowhere_is_told,
         rules::res_07_a_capacity_that_cannot_be_counted_is_refused,
     }
 }

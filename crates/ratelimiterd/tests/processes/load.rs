@@ -94,12 +94,14 @@ pub struct Report {
 }
 
 /// Parts of the reasons why a request has no answer.
-const REASONS: [&str; 11] = [
+const REASONS: [&str; 13] = [
     "cannot connect to",
     "is incomplete",
     "it cannot be reached",
     "no answer in time",
     "maxmemory is reached",
+    "the slot of the keys is being moved",
+    "another node of the cluster has the keys",
     "it loads its data",
     "it is a read-only replica",
     "too few replicas",

@@ -8,6 +8,7 @@
 #![allow(clippy::print_stderr, reason = "what was counted is the answer of a run")]
 
 mod checks;
+mod cluster;
 mod conformance;
 mod definitions;
 mod deployment;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         faults::rds_06_a_redis_without_memory_under_load,
         faults::rds_01_servers_are_killed_in_turn_under_load,
         faults::rds_05_rds_06_rds_07_faults_of_all_kinds_under_load,
+        cluster::rds_04_the_slot_of_the_keys_moves_under_load,
         failover::rds_07_a_replica_is_promoted_under_load,
         failover::rds_07_a_replica_that_was_cut_off_is_promoted_under_load,
         checks::the_checks_fail_if_servers_do_not_share_their_limits,

@@ -82,7 +82,11 @@ impl TestRedis {
         reply.lines().find_map(value).unwrap_or_default()
     }
 
-    fn expect_ok(&self, words: &[&str]) {
+    /// Sends a command that answers `OK`.
+    ///
+    /// # Panics
+    /// It does not.
+    pub(super) fn expect_ok(&self, words: &[&str]) {
         let reply = self.command(words);
         assert!(reply.starts_with("OK"), "{words:?} at {}: {reply}", self.addr());
     }

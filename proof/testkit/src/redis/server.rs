@@ -37,8 +37,8 @@ pub struct TestRedis {
     process: Option<Process>,
     binary: PathBuf,
     addr: SocketAddr,
-    /// Its second address and the arguments for it, if it listens for TLS.
-    tls: Option<(SocketAddr, Vec<String>)>,
+    /// A second address where it listens, and the arguments for it: for TLS, or for other nodes of a cluster.
+    second: Option<(SocketAddr, Vec<String>)>,
     persistence: Persistence,
     arguments: Vec<String>,
     folder: TempDir,
@@ -80,28 +80,29 @@ impl TestRedis {
         arguments: &[&str],
         certificates: &Certificates,
     ) -> Self {
-        Self::start_listening(persistence, arguments, Some(certificates))
+        Self::start_listening(persistence, arguments, Some(&|port| certificates.arguments(port)))
     }
 
-    fn start_listening(
+    /// `second` makes the arguments for a second port.
+    pub(super) fn start_listening(
         persistence: Persistence,
         arguments: &[&str],
-        certificates: Option<&Certificates>,
+        second: Option<&dyn Fn(u16) -> Vec<String>>,
     ) -> Self {
         let mut server = Self {
             process: None,
             binary: find_binary().expect("a suite runs its tests only with a server binary"),
             addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            tls: None,
+            second: None,
             persistence,
             arguments: arguments.iter().map(ToString::to_string).collect(),
             folder: tempfile::tempdir().expect("there is room for a server's files"),
         };
         let has_started = (0..PORT_ATTEMPTS_MAX).any(|_| {
             server.addr = free_addr();
-            server.tls = certificates.map(|certificates| {
+            server.second = second.map(|arguments| {
                 let addr = free_addr();
-                (addr, certificates.arguments(addr.port()))
+                (addr, arguments(addr.port()))
             });
             server.try_restart()
         });
@@ -124,7 +125,11 @@ impl TestRedis {
     /// # Panics
     /// It does not.
     pub fn tls_addr(&self) -> SocketAddr {
-        self.tls.as_ref().expect("it was started with certificates").0
+        self.second_addr().expect("it was started with certificates")
+    }
+
+    pub(super) fn second_addr(&self) -> Option<SocketAddr> {
+        self.second.as_ref().map(|(addr, _)| *addr)
     }
 
     /// Its URL with TLS, without user and password.
@@ -181,7 +186,7 @@ impl TestRedis {
         // A replica that asks for everything gets it at once.
         command.args(["--repl-diskless-sync-delay", "0"]);
         command.args(self.persistence.arguments());
-        command.args(self.tls.iter().flat_map(|(_, arguments)| arguments)).args(&self.arguments);
+        command.args(self.second.iter().flat_map(|(_, arguments)| arguments)).args(&self.arguments);
         command.current_dir(self.folder.path());
         let process = Process::start(command);
         if process.wait_for_line(READY).is_none() {

@@ -173,7 +173,7 @@ fn rds_04_a_wrong_setting_of_redis_is_refused_by_name() {
             config.yaml: redis.connections: must be 1 to 64, not 65
             config.yaml: redis.prefix: has 1 to 64 letters, digits and signs, without spaces and braces, not "a b"
             config.yaml: redis.request_timeout_ms: must be 1 to 60000, not 0
-            config.yaml: redis.url: is redis://[user:password@]host[:port][/database], rediss://… or redis+sentinel://…: it begins with redis://, rediss:// or redis+sentinel://"#]],
+            config.yaml: redis.url: is redis://[user:password@]host[:port][/database], rediss://…, redis+sentinel://… or redis+cluster://…: it begins with redis://, rediss://, redis+sentinel:// or redis+cluster://"#]],
     );
     for url in [
         "cache:6379",
@@ -181,6 +181,7 @@ fn rds_04_a_wrong_setting_of_redis_is_refused_by_name() {
         "redis://app:s3cret@cache:port/0",
         "redis://app:s3/cret@cache",
         "redis+sentinel://app:12/s3cret@cache",
+        "redis+cluster://app:s3cret@cache/1",
         "redis://",
     ] {
         let error = environment(&[("RATELIMITER_REDIS__URL", url)]).unwrap_err().to_string();
