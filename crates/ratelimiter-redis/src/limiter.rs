@@ -31,7 +31,7 @@ use redis::Cmd;
 
 use self::sweep::SweepState;
 use crate::config::RedisConfig;
-use crate::connections::Connections;
+use crate::connections::{Connections, timed_out};
 use crate::definitions::Definitions;
 use crate::observations::Observations;
 use crate::options::RedisOptions;
@@ -43,6 +43,8 @@ use crate::script::ScriptName;
 pub const CAPACITY_MAX: u64 = (1 << 53) - 1;
 /// How often a server with waiting requests should look for room that others have freed.
 pub const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// What a script answers if its caller knows outdated definitions.
+const STALE: &str = "stale";
 
 /// The limiter that keeps definitions, reservations and leases in Redis. Any number of them may share one Redis, in one process or in many:
 /// all of them see the same limits, and a lease that one allows can be completed at another.
@@ -187,10 +189,16 @@ impl RedisLimiter {
             let asked = pending.iter().zip(calls).filter_map(|(at, call)| Some((*at, call?)));
             let (asked, calls): (Vec<usize>, Vec<Cmd>) = asked.unzip();
             pending.clear();
+            // Why the definitions could not be read, which is tried once.
+            let mut unread: Option<Unanswered> = None;
             for (at, reply) in asked.into_iter().zip(self.redis.run_all(script, calls).await) {
-                let next = match reply {
-                    Ok(reply) => self.next(reply, &generation).await,
-                    Err(unanswered) => Err(unanswered),
+                let next = match (reply, &unread) {
+                    (Ok(reply), Some(error)) if reply.status() == STALE => Err(error.clone()),
+                    (Ok(reply), _) => self
+                        .next(reply, &generation)
+                        .await
+                        .inspect_err(|error| unread = Some(error.clone())),
+                    (Err(unanswered), _) => Err(unanswered),
                 };
                 match next {
                     Ok(Next::Done(reply)) => answers[at] = Some(Ok(reply)),
@@ -220,7 +228,7 @@ impl RedisLimiter {
         Ok(match reply.status() {
             "again" => Next::Again,
             "period" => Next::Rebuild,
-            "stale" => {
+            STALE => {
                 self.read_definitions(generation, reply.text(2)?).await?;
                 Next::Rebuild
             }
@@ -230,10 +238,10 @@ impl RedisLimiter {
 
     /// Reads the definitions of the present generation, if the known ones are still those of `known`.
     async fn read_definitions(&self, known: &str, present: &str) -> Result<(), Unanswered> {
-        let timeout = self.redis.config().request_timeout;
-        let locked = tokio::time::timeout(timeout, self.unreadable.lock()).await;
-        let mut unreadable =
-            locked.map_err(|_| no_document("others read them, without an answer"))?;
+        let config = self.redis.config();
+        let locked = tokio::time::timeout(config.request_timeout, self.unreadable.lock()).await;
+        // Another request reads them, and has no answer either.
+        let mut unreadable = locked.map_err(|_| RedisProblem::of(&timed_out(), config))?;
         if self.definitions().generation != known {
             return Ok(());
         }

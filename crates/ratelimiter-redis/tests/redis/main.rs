@@ -124,6 +124,7 @@ fn add_regressions(tests: Suite<Fixture>) -> Suite<Fixture> {
         audit::counts_hold_when_the_clock_jumps,
         audit::a_part_that_was_collected_is_not_stored_again,
         regressions::a_lease_ends_with_its_last_hold_when_another_becomes_a_reservation,
+        regressions::rds_05_rds_06_who_waits_for_the_definitions_is_told_why,
         regressions::lost_data_is_noticed,
         regressions::an_evicted_limit_does_not_count_below_zero,
         regressions::an_evicted_set_does_not_count_for_ever,

@@ -9,8 +9,8 @@ use ratelimiter::{
     RenewNumber, RenewRequest, Renewal, ReserveError, ReserveRequest,
 };
 use ratelimiter_redis::RedisLimiter;
-use testkit::eventually;
 use testkit::redis::{Fixture, Persistence, TestRedis};
+use testkit::{Proxy, eventually};
 
 use crate::calls::*;
 use crate::context::{TestContext, Time};
@@ -493,6 +493,38 @@ pub fn a_lease_ends_with_its_last_hold_when_another_becomes_a_reservation(server
         };
         assert!(lapses_at <= renewed_at, "until {lapses_at:?}");
         assert_eq!(renew(2).await, Err(RenewError::LeaseEnded));
+    });
+}
+
+/// RDS-05, RDS-06: Redis hangs after it has said that the definitions have changed. They are read once for all that wait for them, with one reason.
+pub fn rds_05_rds_06_who_waits_for_the_definitions_is_told_why(_: &Fixture) {
+    let redis = TestRedis::start(Persistence::None);
+    // With one thread, requests that begin together are one pipeline, and have one answer.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (addr, proxy) = Proxy::tcp(redis.addr());
+        let limiter = limiter_on(&format!("redis://{addr}"));
+        limiter.define(rolling("tokens", 60, 10)).await.unwrap();
+        let other = limiter_on(&redis.url());
+        let requests: Vec<_> = (0..8).map(|_| request(&[("tokens", 1)])).collect();
+        for is_batch in [true, false] {
+            assert!(is_allowed(&limiter, &request(&[("tokens", 1)])).await);
+            other.define(rolling("more", 60, if is_batch { 10 } else { 11 })).await.unwrap();
+            let before = limiter.observations().round_trips;
+            proxy.stall_at_answer(2);
+            let answers = match is_batch {
+                true => limiter.reserve_batch(&requests).await,
+                false => join_all(requests.iter().map(|one| limiter.reserve(one))).await,
+            };
+            for answer in answers {
+                let Err(ReserveError::Unanswered(why)) = answer else { panic!("{answer:?}") };
+                assert!(why.reason.contains("no answer in time"), "{why:?}");
+            }
+            if is_batch {
+                assert_eq!(limiter.observations().round_trips, before + 2);
+            }
+            proxy.stall(false);
+        }
     });
 }
 
