@@ -75,7 +75,7 @@ impl Address {
         matches!(self, Self::Cluster(_))
     }
 
-    /// A connection to the primary, for requests, and the address of that one. `patience` is the time for sentinels to agree.
+    /// A connection to the primary, for requests, and the address of that one. `patience` is the time for sentinels or nodes to answer.
     pub(crate) async fn connect(
         &self,
         settings: &AsyncConnectionConfig,
@@ -108,7 +108,7 @@ impl Address {
                 Ok((client.clone(), connect.await?))
             }
             Self::Sentinels(sentinels) => sentinels.find_primary(settings, patience).await,
-            Self::Cluster(cluster) => cluster.find_owner(settings).await,
+            Self::Cluster(cluster) => cluster.find_owner(settings, patience).await,
         }
     }
 }

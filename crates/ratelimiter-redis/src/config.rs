@@ -247,6 +247,8 @@ mod tests {
             ("redis+cluster://one/1", "a cluster has no databases"),
             ("redis+cluster://one?protocol=resp3", "parameters"),
             ("redis+cluster://me:12/secret@one", "in a password, write / as %2F"),
+            ("redis+cluster://me:12?secret@one", "in a password, write ? as %3F"),
+            ("redis+cluster://:secret@one,:secret@two", "before the first host only"),
             (many.as_str(), "more than 16 hosts"),
         ] {
             let error = with_url(url).unwrap_err();

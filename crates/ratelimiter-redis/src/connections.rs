@@ -60,7 +60,7 @@ struct Slot {
 struct NumberedConnection {
     number: u64,
     connection: MultiplexedConnection,
-    /// The address of its server.
+    /// What its server calls itself, or else its address, which may be a name of several.
     server: Arc<str>,
 }
 
@@ -251,6 +251,9 @@ impl Connections {
         {
             // Unless there is another one by now.
             slot.drop_if(|one| one.number == open.number);
+            if is_wrong_server(error) {
+                self.slots.iter().for_each(|slot| slot.drop_if(|one| one.server == open.server));
+            }
         }
         if self.idle_max.is_some() {
             slot.note_use();
@@ -403,14 +406,15 @@ async fn connect(
     config: &RedisConfig,
 ) -> Result<(MultiplexedConnection, Arc<str>, Option<ServerInfo>), RedisError> {
     let settings = config.connection_settings();
-    let (mut connection, server) =
+    let (mut connection, address) =
         config.address.connect(&settings, config.request_timeout).await?;
     let info = ServerInfo::read(&mut connection).await?;
-    if config.address.is_cluster() && info.as_ref().is_some_and(|info| !info.is_in_cluster) {
+    let run_id = info.as_ref().map(|info| info.run_id.as_str()).filter(|run_id| !run_id.is_empty());
+    if config.address.is_cluster() && !info.as_ref().is_some_and(|info| info.is_in_cluster) {
         // Several of them would have different keys.
-        return Err((ErrorKind::InvalidClientConfig, NO_CLUSTER, server).into());
+        return Err((ErrorKind::InvalidClientConfig, NO_CLUSTER, address).into());
     }
-    Ok((connection, server.into(), info))
+    Ok((connection, run_id.unwrap_or(&address).into(), info))
 }
 
 /// A server that expects TLS takes the first command for an error, and hangs up.

@@ -24,7 +24,7 @@ pub struct RedisProblem {
 /// What Redis 7.0, and later ones, say of a command inside a script.
 const NOT_PERMITTED: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 /// How the error of a server begins that is none of a cluster, though the URL says so.
-pub(crate) const NO_CLUSTER: &str = "this server is no node of a cluster";
+pub(crate) const NO_CLUSTER: &str = "this server is not known to be a node of a cluster";
 const WRONG_PASSWORD: &str = "the user or password in redis.url is wrong, or missing";
 
 impl RedisProblem {
@@ -63,12 +63,13 @@ fn kind_and_advice(error: &RedisError, text: &str) -> (&'static str, &'static st
             "the user may not do this; docs/operations/redis.md lists the rights it needs",
         ),
         ErrorKind::InvalidClientConfig if text.starts_with(TOO_OLD) => ("version", "it is too old"),
-        ErrorKind::InvalidClientConfig if text.starts_with(NO_CLUSTER) => {
-            ("cluster", "redis.url begins with redis:// if it is the only one")
-        }
+        ErrorKind::InvalidClientConfig if text.starts_with(NO_CLUSTER) => (
+            "cluster",
+            "a server without cluster has a redis.url with redis://, and in a cluster the user needs the right to INFO",
+        ),
         ErrorKind::Server(ServerErrorKind::Moved) => (
             "cluster",
-            "another node of the cluster has the keys; a redis.url with redis+cluster:// finds it",
+            "another node of the cluster has the keys; it is found if redis.url begins with redis+cluster://",
         ),
         ErrorKind::Server(ServerErrorKind::Ask | ServerErrorKind::TryAgain) => {
             ("cluster", "the slot of the keys is being moved to another node of the cluster")
@@ -102,7 +103,7 @@ const fn tls_advice(error: &rustls::Error) -> &'static str {
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => {
-            "its certificate is for another name than the one in redis.url, or that its sentinels tell"
+            "its certificate is for another name than the one in redis.url, or that its sentinels or nodes tell"
         }
         rustls::Error::InvalidCertificate(_) => "its certificate is not valid",
         rustls::Error::InvalidMessage(_) => {

@@ -16,6 +16,8 @@ pub(crate) const TOO_OLD: &str = "Redis 7 or later is needed";
 pub struct ServerInfo {
     /// As `7.0.15`; of Valkey the version of Redis that it is compatible with.
     pub version: String,
+    /// Names the running process.
+    pub run_id: String,
     /// Whether it is a node of a cluster.
     pub is_in_cluster: bool,
     /// The memory that it uses for everything in it.
@@ -61,6 +63,7 @@ impl ServerInfo {
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             match name {
                 "redis_version" => value.clone_into(&mut info.version),
+                "run_id" => value.clone_into(&mut info.run_id),
                 // Of Redis, and of Valkey.
                 "redis_mode" | "server_mode" => info.is_in_cluster = value == "cluster",
                 "used_memory" => info.used_memory_bytes = value.parse().unwrap_or_default(),

@@ -33,6 +33,11 @@ impl<'a> SeveralHosts<'a> {
                 "it has an @ after the first /; in a password, write / as %2F and @ as %40",
             ));
         }
+        if credentials.contains(',') && credentials.trim_end_matches('@').contains('@') {
+            return Err(invalid_url(
+                "user and password stand before the first host only; in a password, write @ as %40",
+            ));
+        }
         let hosts: Vec<_> = hosts.split(',').collect();
         match hosts.len() <= HOSTS_MAX {
             true => Ok(Self { credentials, hosts, path }),
@@ -50,7 +55,8 @@ pub(crate) fn client_of(url: &str, tls: &TlsSettings) -> Result<Client, ConfigEr
     let is_encrypted = is_encrypted(&info);
     if !is_encrypted && !tls.is_empty() {
         let setting = if tls.ca.is_some() { "ca" } else { "cert" };
-        let reason = "needs a URL that begins with rediss:// or rediss+sentinel://";
+        let reason =
+            "needs a URL that begins with rediss://, rediss+sentinel:// or rediss+cluster://";
         return Err(ConfigError::Tls { setting, reason });
     }
     let client = match is_encrypted {

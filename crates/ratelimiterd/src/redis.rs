@@ -207,11 +207,11 @@ mod tests {
         let errors = vec![("away", 2), ("memory", 1)];
         let mut text = Text::default();
         let server = ServerInfo {
-            is_in_cluster: false,
             version: "7.0.15".to_owned(),
             used_memory_bytes: 1_000,
             maxmemory_bytes: 2_000,
             maxmemory_policy: "volatile-lru".to_owned(),
+            ..ServerInfo::default()
         };
         let seen = Observations {
             round_trips: 7,

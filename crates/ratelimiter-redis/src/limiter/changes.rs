@@ -54,7 +54,11 @@ impl RedisLimiter {
         let mut is_announced = true;
         loop {
             let is_known = self.has_present_definitions().await;
-            if is_known == Ok(false) || is_announced && is_known.is_ok() {
+            if is_known == Ok(false) && !is_announced {
+                // The connection may be to a server that has left the cluster.
+                return Err(hung_up());
+            }
+            if is_announced && is_known.is_ok() {
                 changed();
                 is_announced = false;
             }
@@ -67,7 +71,7 @@ impl RedisLimiter {
                     self.redis.counters().count_changes(1 + others.count() as u64);
                     is_announced = true;
                 }
-                Ok(None) => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+                Ok(None) => return Err(hung_up()),
                 Err(_) => {
                     let pong = timeout(config.request_timeout, sink.ping::<Value>()).await;
                     pong.unwrap_or_else(|_| Err(timed_out()))?;
@@ -75,4 +79,8 @@ impl RedisLimiter {
             }
         }
     }
+}
+
+fn hung_up() -> RedisError {
+    io::Error::from(io::ErrorKind::BrokenPipe).into()
 }

@@ -7,7 +7,7 @@
 -- Cost: up to 4 operations. It is called for every 16th lease that ends.
 local function gather(live, kind, life, newest, sequence, reserved_at, expires_at, kept_until)
   -- Of a rolling window, where there may be many, and only what was reserved in this window.
-  local is_long = newest >= 1024 and life >= 3600000000 and expires_at - reserved_at == life
+  local is_long = kind == 'r' and newest >= 1024 and life >= 3600000000 and expires_at - reserved_at == life
   if kind ~= 'k' and not is_long then
     return
   end

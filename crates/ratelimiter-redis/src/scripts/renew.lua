@@ -242,8 +242,10 @@ end
 local function join(need)
   local parts, units = need.live, 0
   for at = 1, #parts, 3 do
-    take_out(need.limit, parts[at], parts[at + 1])
-    units = units + parts[at + 1]
+    -- As in `give_back`.
+    if take_out(need.limit, parts[at], parts[at + 1]) then
+      units = units + parts[at + 1]
+    end
   end
   local last, expires_at = parts[#parts - 2], parts[#parts]
   add_live(need.limit, expires_at, member_of(last, 'o', units))

@@ -148,6 +148,39 @@ pub fn a_part_that_was_collected_is_not_stored_again(servers: &Fixture) {
     });
 }
 
+/// REN-01, RES-02: as above, of a lease with so many parts that they become one.
+pub fn parts_that_were_collected_are_not_joined(servers: &Fixture) {
+    run(async {
+        let redis = servers.shared();
+        let context = TestContext::new(redis, Time::Simulated);
+        let limiter = context.limiter();
+        let start = context.clock.as_ref().unwrap().now().unix_nanos() / 1_000;
+        let set_clock = |seconds: u64| {
+            let now = (start + seconds * 1_000_000).to_string();
+            redis.command(&["SET", &name(&context, "now"), &now]);
+        };
+        limiter.define(rolling("tokens", 60, 200)).await.unwrap();
+        let one = request(&[("tokens", 10)]);
+        assert!(is_allowed(&limiter, &one).await);
+        for number in 1..=8 {
+            // Five parts in the first seconds, the others later.
+            set_clock(if number < 5 { number } else { 25 + number });
+            if number == 8 {
+                set_clock(65);
+                assert_eq!(used(&limiter, "tokens").await, 30, "five have expired");
+                set_clock(50);
+            }
+            let amounts = NewAmounts::of([(key("tokens"), 10 + number * 10)]).unwrap();
+            let number = RenewNumber::new(number).unwrap();
+            let renewal = limiter.renew(&RenewRequest::new(one.lease, number, amounts)).await;
+            assert!(renewal.unwrap().is_renewed());
+        }
+        assert_eq!(used(&limiter, "tokens").await, 40);
+        let found = redis.command(&["EVAL", AUDIT, "1", &name(&context, "")]);
+        assert_eq!(found.trim(), "");
+    });
+}
+
 fn profile() -> Profile {
     let part = |name: &str, kind, seconds| KeyProfile { key: key(name), kind, seconds };
     Profile {

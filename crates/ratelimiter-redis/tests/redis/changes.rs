@@ -13,14 +13,14 @@ use crate::calls::*;
 use crate::context::{TestContext, Time};
 
 /// A limiter that makes no request, but follows changes.
-struct Follower {
+pub struct Follower {
     limiter: Arc<RedisLimiter>,
     calls: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
 impl Follower {
-    async fn start(limiter: Arc<RedisLimiter>) -> Self {
+    pub async fn start(limiter: Arc<RedisLimiter>) -> Self {
         let calls = Arc::new(AtomicU64::new(0));
         let (following, counted) = (Arc::clone(&limiter), Arc::clone(&calls));
         let task = tokio::spawn(async move {
@@ -36,7 +36,7 @@ impl Follower {
         follower
     }
 
-    async fn is_subscribed(&self) {
+    pub async fn is_subscribed(&self) {
         eventually("it is subscribed", async || self.limiter.observations().is_subscribed).await;
     }
 

@@ -1,11 +1,14 @@
 //! A cluster, of which one node has all keys (`RDS-04`).
 
+use std::sync::Arc;
+
 use ratelimiter::{Backend, Limiter};
 use ratelimiter_redis::{RedisConfig, RedisLimiter, RedisOptions, RedisSettings};
 use testkit::eventually;
 use testkit::redis::{Fixture, TestCluster, TestRedis};
 
 use crate::calls::*;
+use crate::changes::Follower;
 use crate::document;
 use crate::rules::every_operation;
 
@@ -30,7 +33,7 @@ pub fn rds_04_all_nodes_of_a_cluster_lead_to_the_keys(_: &Fixture) {
             every_operation(&RedisLimiter::new(config, RedisOptions::default())).await;
             document::every_operation(&document::document_at(&url, &prefix)).await;
         }
-        // A node that is away, and has none of the keys, does not matter.
+        // A node that is away, and has none of the keys, does not matter before the cluster gives it up.
         let other = cluster.nodes.iter().position(is_elsewhere).unwrap();
         cluster.nodes[other].kill();
         limiter_on(&TestCluster::url(&cluster.nodes)).ready().await.unwrap();
@@ -65,6 +68,35 @@ pub fn rds_04_a_failover_in_a_cluster_is_followed(_: &Fixture) {
     });
 }
 
+/// RDS-01, RDS-04: the node where changes were announced leaves the cluster, and goes on answering.
+pub fn rds_01_rds_04_changes_are_followed_when_a_node_has_left(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(2).await;
+        let url = TestCluster::url(&cluster.nodes);
+        let (limiter, other) = (limiter_on(&url), Arc::new(limiter_on(&url)));
+        limiter.define(rolling("tokens", 60, 1)).await.unwrap();
+        let follower = Follower::start(Arc::clone(&other)).await;
+        let moving = cluster.begin_move(KEY);
+        while moving.move_keys(100) {}
+        let (gone, left) = moving.finish();
+        left.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
+        assert_eq!(left.command(&["CLUSTER", "FORGET", &gone.node_id()]), "OK");
+        assert_eq!(gone.command(&["CLUSTER", "RESET", "SOFT"]), "OK");
+        eventually("it goes on", async || limiter.ready().await.is_ok()).await;
+        // Looked up, now and then, since nobody announces it there.
+        limiter.define(rolling("tokens", 60, 2)).await.unwrap();
+        eventually("it has left, too", async || gone.command(&["PUBSUB", "CHANNELS"]).is_empty())
+            .await;
+        follower.is_subscribed().await;
+        let before = other.observations().changes;
+        eventually("it hears of a change", async || {
+            limiter.define(rolling("tokens", 60, 3)).await.unwrap();
+            other.observations().changes > before
+        })
+        .await;
+    });
+}
+
 /// RDS-04, RES-01: nothing is admitted while some of the keys are here and others there.
 pub fn rds_04_a_slot_that_moves_admits_nothing_in_between(_: &Fixture) {
     run(async {
@@ -86,7 +118,7 @@ pub fn rds_04_a_slot_that_moves_admits_nothing_in_between(_: &Fixture) {
                 break;
             }
         }
-        moving.finish();
+        let _nodes = moving.finish();
         eventually("it goes on", async || limiter.ready().await.is_ok()).await;
         assert_eq!(used(&limiter, "slots").await, 2);
         assert!(is_allowed(&limiter, &both()).await);
@@ -107,15 +139,23 @@ pub fn rds_04_why_a_cluster_leads_nowhere_is_told(servers: &Fixture) {
             assert!(kind == expected && text.contains(part), "{part}: {kind}: {text}");
         };
         let url = TestCluster::url(&cluster.nodes);
-        tell(&elsewhere.url(), "cluster", "redis+cluster:// finds it").await;
-        tell(&no_cluster, "cluster", "is no node of a cluster").await;
+        tell(&elsewhere.url(), "cluster", "redis.url begins with redis+cluster://").await;
+        tell(&no_cluster, "cluster", "is not known to be a node of a cluster").await;
         tell("redis+cluster://127.0.0.1:1", "away", "it cannot be reached").await;
         limiter_on(&url).ready().await.unwrap();
+        for node in &cluster.nodes {
+            let user = ["ACL", "SETUSER", "me", "on", ">s3cret", "~*", "&*", "+@all", "-info"];
+            assert_eq!(node.command(&user), "OK");
+        }
+        tell(&url.replace("://", "://me:s3cret@"), "cluster", "the right to INFO").await;
         let slot = elsewhere.command(&["CLUSTER", "KEYSLOT", KEY]);
         for node in &cluster.nodes {
             assert_eq!(node.command(&["CLUSTER", "DELSLOTS", &slot]), "OK");
         }
         tell(&url, "cluster", "does not serve the slot").await;
+        cluster.nodes[0].pause();
+        tell(&url, "cluster", "does not serve the slot").await;
+        cluster.nodes[0].resume();
         for node in &cluster.nodes {
             node.command(&["CONFIG", "SET", "requirepass", "s3cret"]);
         }

@@ -27,7 +27,7 @@ pub fn rds_04_the_slot_of_the_keys_moves_under_load(_: &Fixture) {
             let moving = cluster.begin_move(&key);
             eventually("the reason is told", async || load.unanswered_for(MOVING) > before).await;
             while moving.move_keys(CHUNK) {}
-            moving.finish();
+            let _nodes = moving.finish();
         }
         load.progress(BACK).await;
         let report = load.finish(&servers[0], &format!("{count} moves")).await;

@@ -10,8 +10,9 @@ const NODE_TIMEOUT_MS: &str = "600000";
 /// Some primaries, each with an equal part of the slots, and replicas.
 #[derive(Debug)]
 pub struct TestCluster {
-    /// The primaries in the order of their slots.
+    /// The primaries in the order of their slots, then the replicas.
     pub nodes: Vec<TestRedis>,
+    primary_count: usize,
 }
 
 /// A slot on its way from one node to another.
@@ -37,8 +38,8 @@ impl TestCluster {
             node.expect_ok(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]);
             nodes[..index].iter().for_each(|other| node.meet(other));
         }
-        let cluster = Self { nodes };
-        cluster.is_known().await;
+        let cluster = Self { nodes, primary_count: node_count };
+        cluster.know_each_other().await;
         cluster
     }
 
@@ -47,7 +48,8 @@ impl TestCluster {
     /// # Panics
     /// It cannot be reached.
     pub fn owner_of(&self, key: &str) -> usize {
-        let has_it = |node: &TestRedis| !node.command(&["EXISTS", key]).starts_with("-MOVED");
+        let has_it =
+            |node: &TestRedis| matches!(node.command(&["EXISTS", key]).as_str(), "0" | "1");
         self.nodes.iter().position(has_it).expect("all slots are served")
     }
 
@@ -59,20 +61,20 @@ impl TestCluster {
         let replica = start_node();
         self.nodes.iter().for_each(|node| replica.meet(node));
         self.nodes.push(replica);
-        self.is_known().await;
+        self.know_each_other().await;
         let (replica, primary) = (&self.nodes[self.nodes.len() - 1], &self.nodes[of]);
         replica.expect_ok(&["CLUSTER", "REPLICATE", &primary.node_id()]);
         replica.catch_up(primary).await;
         replica
     }
 
-    /// Begins to move the slot of a key to the node after its owner.
+    /// Begins to move the slot of a key to the primary after its owner.
     ///
     /// # Panics
     /// A node refuses.
     pub fn begin_move(&self, key: &str) -> SlotMove<'_> {
         let owner = self.owner_of(key);
-        let (source, target) = (&self.nodes[owner], &self.nodes[(owner + 1) % self.nodes.len()]);
+        let (source, target) = (&self.nodes[owner], &self.nodes[(owner + 1) % self.primary_count]);
         let slot = source.command(&["CLUSTER", "KEYSLOT", key]);
         target.expect_ok(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source.node_id()]);
         source.expect_ok(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target.node_id()]);
@@ -86,7 +88,7 @@ impl TestCluster {
     }
 
     /// Waits until all nodes know each other, and that all slots are served.
-    async fn is_known(&self) {
+    async fn know_each_other(&self) {
         let known = format!("cluster_known_nodes:{}", self.nodes.len());
         for node in &self.nodes {
             eventually("the nodes know each other", async || {
@@ -99,7 +101,7 @@ impl TestCluster {
     }
 }
 
-impl SlotMove<'_> {
+impl<'c> SlotMove<'c> {
     /// Moves some of the keys that are left; false if there are none.
     ///
     /// # Panics
@@ -120,15 +122,16 @@ impl SlotMove<'_> {
         true
     }
 
-    /// From now on the other node serves the slot.
+    /// From now on the other node serves the slot. Returns both: the one before, and the one now.
     ///
     /// # Panics
     /// A node refuses.
-    pub fn finish(self) {
+    pub fn finish(self) -> (&'c TestRedis, &'c TestRedis) {
         for node in [self.target, self.source] {
             let id = self.target.node_id();
             node.expect_ok(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
         }
+        (self.source, self.target)
     }
 }
 
