@@ -119,11 +119,7 @@ pub fn a_part_that_was_collected_is_not_stored_again(servers: &Fixture) {
         let redis = servers.shared();
         let context = TestContext::new(redis, Time::Simulated);
         let limiter = context.limiter();
-        let start = context.clock.as_ref().unwrap().now().unix_nanos() / 1_000;
-        let set_clock = |seconds: u64| {
-            let now = (start + seconds * 1_000_000).to_string();
-            redis.command(&["SET", &name(&context, "now"), &now]);
-        };
+        let set_clock = clock_of(&context, redis);
         limiter.define(rolling("tokens", 60, 100)).await.unwrap();
         let one = request(&[("tokens", 20)]);
         assert!(is_allowed(&limiter, &one).await);
@@ -154,11 +150,7 @@ pub fn parts_that_were_collected_are_not_joined(servers: &Fixture) {
         let redis = servers.shared();
         let context = TestContext::new(redis, Time::Simulated);
         let limiter = context.limiter();
-        let start = context.clock.as_ref().unwrap().now().unix_nanos() / 1_000;
-        let set_clock = |seconds: u64| {
-            let now = (start + seconds * 1_000_000).to_string();
-            redis.command(&["SET", &name(&context, "now"), &now]);
-        };
+        let set_clock = clock_of(&context, redis);
         limiter.define(rolling("tokens", 60, 200)).await.unwrap();
         let one = request(&[("tokens", 10)]);
         assert!(is_allowed(&limiter, &one).await);
@@ -179,6 +171,15 @@ pub fn parts_that_were_collected_are_not_joined(servers: &Fixture) {
         let found = redis.command(&["EVAL", AUDIT, "1", &name(&context, "")]);
         assert_eq!(found.trim(), "");
     });
+}
+
+/// Sets the clock of Redis, in seconds from now.
+fn clock_of(context: &TestContext, redis: &TestRedis) -> impl Fn(u64) {
+    let start = context.clock.as_ref().unwrap().now().unix_nanos() / 1_000;
+    let name = name(context, "now");
+    move |seconds| {
+        redis.command(&["SET", &name, &(start + seconds * 1_000_000).to_string()]);
+    }
 }
 
 fn profile() -> Profile {
