@@ -36,7 +36,7 @@ impl Follower {
         follower
     }
 
-    pub async fn is_subscribed(&self) {
+    async fn is_subscribed(&self) {
         eventually("it is subscribed", async || self.limiter.observations().is_subscribed).await;
     }
 
