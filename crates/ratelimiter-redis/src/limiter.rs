@@ -136,6 +136,20 @@ impl RedisLimiter {
         definitions.find(key).map(|known| known.limit.key.clone())
     }
 
+    /// The definition that governs each key: its own, or that of the template from which its limit is or would be made. Redis is asked only
+    /// while changes are not [followed](Self::follow_changes).
+    ///
+    /// # Errors
+    /// Redis gave no answer.
+    pub async fn governing(&self, keys: &[LimitKey]) -> Result<Vec<Option<Limit>>, Unanswered> {
+        if !self.observations().is_subscribed || self.definitions().generation.is_empty() {
+            self.has_present_definitions().await?;
+        }
+        let definitions = self.definitions();
+        let governing = |key| definitions.find(key).map(|known| known.limit.clone());
+        Ok(keys.iter().map(governing).collect())
+    }
+
     fn definitions(&self) -> RwLockReadGuard<'_, Definitions> {
         self.definitions.read().unwrap_or_else(PoisonError::into_inner)
     }

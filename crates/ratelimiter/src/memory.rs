@@ -437,6 +437,11 @@ impl MemoryLimiter {
         self.metrics_key(key).filter(|defined| defined != key)
     }
 
+    /// The definition that governs a key: its own, or that of the template from which its limit is or would be made.
+    pub fn governing(&self, key: &LimitKey) -> Option<Limit> {
+        self.state.governing(key)
+    }
+
     /// The key for which metrics of a limit are kept: its own, or that of the template that governs it. `None` if a template may
     /// have governed the key, and neither a definition nor a template does any more.
     pub fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {

@@ -6,6 +6,7 @@ mod denials;
 mod diff;
 mod leases;
 mod limits;
+mod mock_provider;
 mod remote;
 mod serve;
 mod table;
@@ -43,6 +44,8 @@ enum Command {
     Bench(bench::Bench),
     /// Live view of a running server's limits
     Top(top::Top),
+    /// A fake LLM provider, for trying and testing: OpenAI's and Anthropic's APIs
+    MockProvider(mock_provider::Mock),
     /// Print a completion script for a shell
     Completions {
         /// bash, zsh, fish, elvish or powershell
@@ -106,6 +109,7 @@ fn dispatch(cli: Cli, variables: Vec<(String, String)>) -> Result<ExitCode, CliE
         Command::Limits(limits) => in_runtime(limits::run(limits)),
         Command::Bench(bench) => in_runtime(bench::run(bench)),
         Command::Top(top) => in_runtime(top::run(top)),
+        Command::MockProvider(mock) => in_runtime(mock_provider::run(mock)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "ratelimiterd", &mut io::stdout());
             Ok(ExitCode::SUCCESS)

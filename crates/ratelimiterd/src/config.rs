@@ -5,6 +5,7 @@
 
 mod caller;
 mod error;
+mod gateway;
 mod layers;
 mod listen_addr;
 mod number;
@@ -21,6 +22,10 @@ pub use caller::{
     CallerNameError, Permission,
 };
 pub use error::{ConfigError, SettingError, ValueError};
+pub use gateway::{
+    ApiChoice, BackendErrorChoice, GatewayConfig, ModelConfig, ProviderConfig, RateCountsChoice,
+    TenantConfig,
+};
 pub use layers::{ENVIRONMENT_PREFIX, Layers};
 pub use listen_addr::{ListenAddr, ListenAddrError};
 use ratelimiter::HintPolicy;
@@ -70,6 +75,8 @@ pub struct Config {
     pub tigerbeetle: TigerBeetleConfig,
     /// The Redis backend, or the registry in Redis.
     pub redis: RedisConfig,
+    /// The reverse proxy for LLM providers.
+    pub gateway: GatewayConfig,
 }
 
 /// Address, timeouts and TLS of the server.

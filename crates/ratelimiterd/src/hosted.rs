@@ -8,12 +8,15 @@ use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
     Actual, Actuals, Backend, CompleteError, CompleteRequest, Decision, DefineError, Denial,
     LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter,
-    OpenLease, Page, RegisteredLimit, Registry, RenewError, RenewRequest, Renewal, Requirement,
-    ReserveError, ReserveRequest, StateError, Unanswered,
+    OpenLease, Page, Refused, RegisteredLimit, Registry, RenewError, RenewRequest, Renewal,
+    Requirement, ReserveError, ReserveRequest, StateError, Unanswered,
 };
 use tokio::sync::Notify;
 
 use crate::runtime::Runtime;
+
+/// Retry hint when a backend refuses to say which limits exist.
+const GOVERNING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A backend that a server can host.
 pub trait HostedBackend: Backend + 'static {
@@ -205,6 +208,30 @@ pub trait HostedBackend: Backend + 'static {
         async {}
     }
 
+    /// The definition that governs each key: its own, or that of the template from which its limit is or would be made. The gateway asks
+    /// before every call, so a backend answers from what it knows; by default it is asked for the state of each.
+    ///
+    /// # Errors
+    /// The definitions are not known, and the backend gave no answer.
+    fn governing(
+        &self,
+        keys: &[LimitKey],
+    ) -> impl Future<Output = Result<Vec<Option<Limit>>, Unanswered>> + Send {
+        async move {
+            let mut limits = Vec::with_capacity(keys.len());
+            for key in keys {
+                let state = self.state(key).await.map_err(|error| match error {
+                    StateError::Unanswered(unanswered) => unanswered,
+                    StateError::Refused(Refused { reason }) => {
+                        Unanswered { reason, retry_after: GOVERNING_RETRY_AFTER }
+                    }
+                })?;
+                limits.push(state.map(|state| state.limit));
+            }
+            Ok(limits)
+        }
+    }
+
     /// Whether the backend answers.
     ///
     /// # Errors
@@ -286,6 +313,11 @@ impl HostedBackend for MemoryLimiter {
         is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
     ) -> Result<Vec<OpenLease>, LeasesError> {
         self.leases_where(page, is_visible)
+    }
+
+    async fn governing(&self, keys: &[LimitKey]) -> Result<Vec<Option<Limit>>, Unanswered> {
+        self.check_poisoned()?;
+        Ok(keys.iter().map(|key| MemoryLimiter::governing(self, key)).collect())
     }
 
     async fn ready(&self) -> Result<(), NotReady> {

@@ -10,6 +10,7 @@ mod auth;
 pub mod cli;
 pub mod config;
 pub mod disk;
+mod gateway;
 mod hosted;
 mod limits_file;
 pub mod load;

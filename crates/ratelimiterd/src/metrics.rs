@@ -2,6 +2,7 @@
 //!
 //! Counting a request takes a few atomic additions to counters in arrays; only a denial looks up a key.
 
+mod gateway;
 mod histogram;
 mod key_counters;
 mod text;
@@ -9,9 +10,10 @@ mod text;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
-use ratelimiter::{LimitKey, LimitState};
+use ratelimiter::{Decision, LimitKey, LimitState};
 use ratelimiter_wire::{CompleteAnswer, ErrorCode, RenewAnswer, ReserveAnswer};
 
+pub(crate) use self::gateway::GatewayMetrics;
 pub(crate) use self::histogram::Histogram;
 use self::key_counters::KeyCounters;
 pub(crate) use self::text::Text;
@@ -300,6 +302,20 @@ impl Metrics {
         let decided = if *renewed { Outcome::Renewed } else { Outcome::Denied };
         self.renews.count_answer(caller, error.as_ref(), decided);
         self.count_keys(denied_keys, shadow_denied_keys, error.as_ref(), key_of);
+    }
+
+    /// Counts the limits that denied a call of the gateway, and those that would have.
+    pub(crate) fn count_decision(
+        &self,
+        decision: &Decision,
+        key_of: impl Fn(&LimitKey) -> Option<LimitKey>,
+    ) {
+        match decision {
+            Decision::Allowed { shadow_denied, .. } => {
+                self.count_keys(&[], shadow_denied, None, key_of);
+            }
+            Decision::Denied(denial) => self.count_keys(denial.keys(), &[], None, key_of),
+        }
     }
 
     /// Counts the limits that denied, or would have.

@@ -123,6 +123,10 @@ impl HostedBackend for RedisLimiter {
         Self::follow_changes(self, || changed.notify_one()).await;
     }
 
+    async fn governing(&self, keys: &[LimitKey]) -> Result<Vec<Option<Limit>>, Unanswered> {
+        Self::governing(self, keys).await
+    }
+
     async fn ready(&self) -> Result<(), NotReady> {
         Self::ready(self).await.map_err(|problem| NotReady { reason: problem.to_string() })
     }

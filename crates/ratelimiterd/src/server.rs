@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use ratelimiter::clock::MonotonicClock;
+use ratelimiter_gateway::{GatewayError, Settings};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -24,8 +25,9 @@ use self::accept::{Connections, accept};
 use crate::admin::{Admin, RestoreError};
 use crate::auth::Access;
 use crate::config::{AuthConfig, Config, ListenAddr, ValueError};
+use crate::gateway::{ReloadKeys, mount};
 use crate::hosted::HostedBackend;
-use crate::metrics::Metrics;
+use crate::metrics::{GatewayMetrics, Metrics};
 use crate::routes::{ApiService, AppState};
 use crate::runtime::{Runtime, TokioRuntime};
 use crate::tls::{Tls, TlsError};
@@ -45,6 +47,7 @@ pub struct Server {
     following: JoinHandle<()>,
     tls: Option<Arc<Tls>>,
     access: Arc<Access>,
+    gateway: Option<Arc<dyn ReloadKeys>>,
 }
 
 /// What [`Server::reload`] has reloaded.
@@ -73,6 +76,12 @@ pub enum StartError {
     /// A token cannot be used.
     #[error("a token cannot be used: {0}")]
     Token(#[from] ValueError),
+    /// A setting of the gateway cannot be used.
+    #[error(transparent)]
+    Gateway(ValueError),
+    /// The certificates that a provider is trusted by cannot be used.
+    #[error(transparent)]
+    Upstream(#[from] GatewayError),
     /// The certificate or its key cannot be used.
     #[error("{field}: {0}", field = .0.field.path())]
     Tls(#[from] TlsError),
@@ -107,21 +116,41 @@ impl Server {
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone(), answered.clone()));
         let changed = admin.changed();
         let following = tokio::spawn(follow(Arc::clone(&backend), changed, stop.clone()));
-        let app = AppState {
+        let gateway = read_gateway(config, local_addr)?;
+        let gateway_metrics =
+            gateway.as_ref().map(|settings| Arc::new(GatewayMetrics::new(settings)));
+        let app = Arc::new(AppState {
             backend,
             limiter,
             admin,
             access: Arc::clone(&access),
             metrics: Metrics::new(as_usize(config.metrics.keys_max)),
+            gateway_metrics: gateway_metrics.clone(),
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
+        });
+        let gateway = match gateway.zip(gateway_metrics) {
+            Some((settings, metrics)) => Some(mount(settings, &app, metrics, &config.hints)?),
+            None => None,
         };
-        let connections = Connections::new(&config.server, ApiService::new(app), tls.clone());
+        let api = ApiService::new(app, gateway.clone());
+        let gateway = gateway.map(|gateway| gateway as Arc<dyn ReloadKeys>);
+        let connections = Connections::new(&config.server, api, tls.clone());
         let accepting = accept(listener, connections, stop.clone());
         let accepting = tokio::spawn(async move {
             let _answered = answered.drop_guard();
             accepting.await;
         });
-        Ok(Self { local_addr, limit_count, stop, accepting, ticking, following, tls, access })
+        Ok(Self {
+            local_addr,
+            limit_count,
+            stop,
+            accepting,
+            ticking,
+            following,
+            tls,
+            access,
+            gateway,
+        })
     }
 
     /// The address that the server listens on.
@@ -171,6 +200,23 @@ impl Server {
         self.access.reload(config)
     }
 
+    /// Replaces the gateway's keys of tenants and providers by those of a config; returns whether there is a gateway. Calls that were
+    /// admitted before are not affected.
+    ///
+    /// # Errors
+    /// A setting cannot be used; the old keys stay valid.
+    pub fn reload_gateway(&self, config: &Config) -> Result<bool, ValueError> {
+        let Some(gateway) = &self.gateway else { return Ok(false) };
+        let is_loopback = self.local_addr.ip().is_loopback();
+        let settings = config.gateway.settings(is_loopback).map_err(first_error)?;
+        let removed = || ValueError {
+            path: "gateway".to_owned(),
+            message: "cannot be removed while the server runs; restart it".to_owned(),
+        };
+        gateway.reload_keys(&settings.ok_or_else(removed)?);
+        Ok(true)
+    }
+
     /// Stops accepting, waits for open requests at most for `server.shutdown_timeout_ms`, and closes all connections.
     pub async fn stop(mut self) {
         self.stop.cancel();
@@ -186,6 +232,16 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// The settings of the gateway, if there is one, with its keys.
+fn read_gateway(config: &Config, addr: SocketAddr) -> Result<Option<Settings>, StartError> {
+    let settings = config.gateway.settings(addr.ip().is_loopback());
+    settings.map_err(|errors| StartError::Gateway(first_error(errors)))
+}
+
+fn first_error(errors: Vec<ValueError>) -> ValueError {
+    errors.into_iter().next().expect("a failure has an error")
 }
 
 async fn listen(address: &ListenAddr) -> Result<TcpListener, StartError> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
     CompleteError, CompleteRequest, DefineError, Denial, HintPolicy, LeaseId, LeasePage,
-    LeasesError, LimitKey, LimitState, LimitStatus, OpenLease, Page, RegisteredLimit, RenewError,
-    RenewRequest, Renewal, ReserveError, ReserveRequest, StateError, Unanswered,
+    LeasesError, Limit, LimitKey, LimitState, LimitStatus, OpenLease, Page, RegisteredLimit,
+    RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest, StateError, Unanswered,
 };
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, ConfigError,
@@ -177,6 +177,10 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    async fn governing(&self, keys: &[LimitKey]) -> Result<Vec<Option<Limit>>, Unanswered> {
+        Ok(keys.iter().map(|key| TigerBeetleLimiter::governing(self, key)).collect())
     }
 
     async fn ready(&self) -> Result<(), NotReady> {

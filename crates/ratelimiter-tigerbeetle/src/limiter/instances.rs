@@ -365,6 +365,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if is_defined { Some(key.clone()) } else { table.template_of(key).cloned() }
     }
 
+    /// The definition that governs a key, as far as this server knows: its own, or that of the template from which its limit is or would
+    /// be made.
+    pub fn governing(&self, key: &LimitKey) -> Option<Limit> {
+        let table = self.read_table();
+        let known = table.get(key).map(|limit| &limit.registered.limit);
+        known.or_else(|| table.templates.all().find(key)).cloned()
+    }
+
     /// The number of instances of each template that this server knows, sorted by key.
     pub fn instances_by_template(&self) -> Vec<(LimitKey, usize)> {
         self.read_table().templates.counted().instance_counts()

@@ -4,6 +4,7 @@ use super::State;
 use super::live_limit::LiveLimit;
 use crate::error::Unanswered;
 use crate::key::{KeyPattern, LimitKey};
+use crate::limit::Limit;
 use crate::registry::{LimitState, Page, RegisteredLimit};
 
 impl State {
@@ -60,6 +61,15 @@ impl State {
             }
         }
         Ok(first.into_sorted())
+    }
+
+    /// The definition of a limit, or the template from which it is or would be made.
+    pub(super) fn governing(&self, key: &LimitKey) -> Option<Limit> {
+        let mut shard = self.groups.lock_one(key);
+        if let Some((_, limit)) = shard.group_of(key).and_then(|group| group.find(key)) {
+            return Some(limit.registered().limit.clone());
+        }
+        self.instances.templates().all().find(key).cloned()
     }
 
     /// The key under which metrics are kept: that of the limit itself, or of the template that governs it; `None` if nothing matches.

@@ -131,14 +131,22 @@ async fn reload(
     }
 }
 
-/// Reads the config and the token files; returns the new settings and the number of tokens. Blocks, but only the task that waits
-/// for signals.
+/// Reads the config, the token files and the key files of the gateway; returns the new settings and the number of tokens. Blocks, but
+/// only the task that waits for signals.
 fn reread_tokens(
     server: &Server,
     read_config: &impl Fn() -> Result<Config, ConfigError>,
 ) -> Result<(AuthConfig, usize), Vec<String>> {
     let text = |ConfigError { errors }| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let auth = read_config().map_err(text)?.auth;
+    let config = read_config().map_err(text)?;
+    match server.reload_gateway(&config) {
+        Ok(true) => tracing::info!("keys of the gateway reloaded"),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::error!(%error, "keys of the gateway not reloaded; the old ones stay valid");
+        }
+    }
+    let auth = config.auth;
     let tokens = server.reload_tokens(&auth).map_err(|error| vec![error.to_string()])?;
     Ok((auth, tokens))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{BackendChoice, Config, ConfigError, SettingError, ValueError, caller};
+use super::{BackendChoice, Config, ConfigError, SettingError, ValueError, caller, gateway};
 use crate::RegistryUrl;
 use crate::medium::RegistryDatabase;
 use crate::tigerbeetle;
@@ -166,9 +166,12 @@ impl Layers {
 
 /// Returns the errors of a single value. All others have defaults, so a config with only this value must deserialize.
 fn value_errors(path: &str, value: &Value) -> Vec<ValueError> {
-    // The only list whose items have fields: an error has the path of its field.
+    // Lists whose items have fields: an error has the path of its field.
     if path == caller::PATH {
         return caller::read(value).err().unwrap_or_default();
+    }
+    if let Some(errors) = gateway::list_errors(path, value) {
+        return errors;
     }
     if let Some(name) = path.strip_prefix("auth.").filter(|name| !AUTH_FIELDS.contains(name)) {
         // The name is not shown: it may be a token in the wrong place.
@@ -280,6 +283,11 @@ fn check_combinations<'a>(
         add_error(&path, message);
     }
     let listen = &config.server.listen_addr;
+    for ValueError { path, message } in
+        config.gateway.settings(listen.is_loopback()).err().unwrap_or_default()
+    {
+        add_error(&path, message);
+    }
     if !auth.has_tokens() && !auth.allow_anonymous && !listen.is_loopback() {
         add_error(
             "server.listen_addr",

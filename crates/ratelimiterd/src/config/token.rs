@@ -95,13 +95,31 @@ pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Tok
             "must be a list of tokens, such as [\"file:/run/secrets/token\"]",
         ));
     };
-    let token = |item| match item {
-        Value::String(text) => Token::new(&text).map_err(D::Error::custom),
+    items.into_iter().map(read).collect()
+}
+
+/// Deserializes a token. Errors do not quote the value.
+pub(super) fn one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Token, D::Error> {
+    read(Value::deserialize(deserializer)?)
+}
+
+/// Deserializes a token that may be absent.
+pub(super) fn optional<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Token>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(None),
+        value => read(value).map(Some),
+    }
+}
+
+fn read<E: Error>(item: Value) -> Result<Token, E> {
+    match item {
+        Value::String(text) => Token::new(&text).map_err(E::custom),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Err(D::Error::custom("a token is text; put it in quotes"))
+            Err(E::custom("a token is text; put it in quotes"))
         }
-    };
-    items.into_iter().map(token).collect()
+    }
 }
 
 #[cfg(test)]

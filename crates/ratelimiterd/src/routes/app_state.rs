@@ -13,7 +13,7 @@ use crate::admin::Admin;
 use crate::auth::{Access, CallerRef};
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
-use crate::metrics::Metrics;
+use crate::metrics::{GatewayMetrics, Metrics};
 use crate::waiting::Waiting;
 
 /// Retry hint when the backend did not answer in time.
@@ -27,6 +27,8 @@ pub(crate) struct AppState<B: HostedBackend> {
     pub(crate) admin: Arc<Admin<B>>,
     pub(crate) access: Arc<Access>,
     pub(crate) metrics: Metrics,
+    /// Of the gateway, if there is one.
+    pub(crate) gateway_metrics: Option<Arc<GatewayMetrics>>,
     pub(crate) request_timeout: Duration,
 }
 
@@ -52,7 +54,7 @@ impl<B: HostedBackend> AppState<B> {
     }
 
     /// Waits for the backend's answer, at most for the request timeout.
-    pub(super) async fn with_timeout<T, E: From<Unanswered>>(
+    pub(crate) async fn with_timeout<T, E: From<Unanswered>>(
         &self,
         answer: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
@@ -60,7 +62,7 @@ impl<B: HostedBackend> AppState<B> {
     }
 
     /// As [`Self::with_timeout`], for an answer that may wait for room before.
-    pub(super) async fn with_timeout_after<T, E: From<Unanswered>>(
+    pub(crate) async fn with_timeout_after<T, E: From<Unanswered>>(
         &self,
         wait: Duration,
         answer: impl Future<Output = Result<T, E>>,

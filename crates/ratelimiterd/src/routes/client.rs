@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 use hyper::Version;
 
 /// A client whose request is being answered.
-pub(crate) trait Client: Send + Sync {
+pub(crate) trait Client: Clone + Send + Sync + Unpin + 'static {
     /// Ready when nobody waits for the answer any more. Only for requests over HTTP/1.1: over HTTP/2, hyper drops the future of such
     /// a request itself.
     fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()>;

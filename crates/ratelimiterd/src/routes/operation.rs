@@ -55,6 +55,9 @@ pub(super) async fn metrics<B: HostedBackend>(
         waiters: app.limiter.count(),
     };
     let mut text = app.metrics.render(&view, &gauges);
+    if let Some(gateway) = &app.gateway_metrics {
+        text.push_str(&gateway.render());
+    }
     app.admin.write_metrics(&mut text);
     app.backend.write_metrics(&mut text);
     response::text("text/plain; version=0.0.4; charset=utf-8", text)

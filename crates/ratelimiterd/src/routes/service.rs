@@ -1,6 +1,7 @@
 //! The service that answers every request.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -15,26 +16,35 @@ use super::complete::Complete;
 use super::renew::Renew;
 use super::reserve::Reserve;
 use super::{AppState, LimiterRoute, call, router};
+use crate::gateway::{MountedGateway, call_provider};
 use crate::hosted::HostedBackend;
 
 /// Fast path: reserve, renew and complete bypass the router.
 #[derive(Debug)]
 pub(crate) struct ApiService<B: HostedBackend> {
     app: Arc<AppState<B>>,
+    gateway: Option<Arc<MountedGateway<B>>>,
     router: TowerToHyperService<Router>,
 }
 
 pub(crate) type AnswerBody = Either<Full<Bytes>, Body>;
 
 impl<B: HostedBackend> ApiService<B> {
-    pub(crate) fn new(app: AppState<B>) -> Self {
-        let app = Arc::new(app);
-        Self { router: TowerToHyperService::new(router(Arc::clone(&app))), app }
+    pub(crate) fn new(app: Arc<AppState<B>>, gateway: Option<Arc<MountedGateway<B>>>) -> Self {
+        Self { router: TowerToHyperService::new(router(Arc::clone(&app))), gateway, app }
     }
 
     /// Requests that wait for room are answered, and no more may wait.
     pub(crate) fn end_waiting(&self) {
         self.app.limiter.shut_down();
+    }
+
+    /// Calls of the gateway that have ended are settled, within this time. No request comes any more.
+    pub(crate) async fn settle_calls(&self, within: Duration) {
+        let Some(gateway) = &self.gateway else { return };
+        if tokio::time::timeout(within, gateway.settled()).await.is_err() {
+            tracing::warn!("some calls were not settled in time; their leases lapse by themselves");
+        }
     }
 
     pub(crate) async fn answer(
@@ -58,6 +68,13 @@ impl<B: HostedBackend> ApiService<B> {
                 call::batch::<Complete, B>(app, request, client).await
             }
             None => {
+                let gateway = self.gateway.as_ref();
+                if let Some(gateway) =
+                    gateway.filter(|gateway| gateway.serves(request.uri().path()))
+                {
+                    let answer = Box::pin(call_provider(gateway, request, client.clone())).await;
+                    return answer.map(Either::Right);
+                }
                 // Boxed, so that the futures of reserve and complete stay small.
                 let Ok(answer) = Box::pin(self.router.call(request)).await;
                 return answer.map(Either::Right);

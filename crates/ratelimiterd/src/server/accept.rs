@@ -209,4 +209,5 @@ pub(super) async fn accept<B: HostedBackend>(
         abort.cancel();
         connections.open.wait().await;
     }
+    connections.api.settle_calls(connections.shutdown_timeout).await;
 }

@@ -42,7 +42,7 @@ impl<S> Clone for WatchedStream<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin + Send> Client for WatchedStream<S> {
+impl<S: AsyncRead + Unpin + Send + 'static> Client for WatchedStream<S> {
     /// Polled by the task of the connection, which does not read in the meantime.
     fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()> {
         let ReadAhead { stream, bytes, is_at_end } = &mut *self.lock();
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    async fn is_gone(stream: &WatchedStream<impl AsyncRead + Unpin + Send>) -> bool {
+    async fn is_gone(stream: &WatchedStream<impl AsyncRead + Unpin + Send + 'static>) -> bool {
         poll_fn(|context| stream.poll_gone(context)).now_or_never().is_some()
     }
 

@@ -10,6 +10,7 @@ mod certificates;
 mod conformance;
 mod definitions;
 mod encrypted;
+mod gateway;
 mod harness;
 mod hostile;
 mod leases;

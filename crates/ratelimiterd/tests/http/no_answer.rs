@@ -13,7 +13,7 @@ use crate::harness::{KEY, TestServer, limits_path};
 use crate::renew::renew_body;
 
 /// An unreachable backend: some calls never return, others fail.
-struct UnreachableBackend;
+pub(crate) struct UnreachableBackend;
 
 fn unanswered() -> Unanswered {
     Unanswered {

@@ -1,0 +1,215 @@
+//! One attempt to make a call: a lease that is settled exactly once, whatever happens (`GW-05`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use ratelimiter::{Actuals, CompleteError, CompleteRequest, LeaseId};
+use tokio::time::Instant;
+
+use crate::answer::Observed;
+use crate::estimate::Estimate;
+use crate::gateway::Shared;
+use crate::limiter::GatewayLimiter;
+use crate::observer::{CallOutcome, CallReport};
+use crate::price::Price;
+use crate::ratios::Ratio;
+use crate::settle::{AttemptEnd, Reserved, actuals, settle};
+use crate::usage::Usage;
+
+/// How often a complete without an answer is sent; after that, the lease lapses.
+const COMPLETES_MAX: u32 = 10;
+/// The first pause after it; it doubles.
+const COMPLETE_RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// What stays the same over the attempts of a call.
+#[derive(Debug)]
+pub(crate) struct CallContext {
+    pub(crate) provider: usize,
+    /// As the caller wrote it.
+    pub(crate) model: Box<str>,
+    /// Its position in the provider's list.
+    pub(crate) listed: Option<usize>,
+    pub(crate) price: Option<Price>,
+    pub(crate) is_stream: bool,
+    pub(crate) estimate: Estimate,
+}
+
+/// What the limiter said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// By its limits.
+    Limited,
+    /// No limit governs the call.
+    Ungoverned,
+    /// The backend gave no answer, and the call goes ahead all the same.
+    Unlimited,
+}
+
+/// Dropped without an end, its caller has gone away.
+#[derive(Debug)]
+pub(crate) struct Attempt<L: GatewayLimiter> {
+    shared: Arc<Shared<L>>,
+    pub(crate) context: Arc<CallContext>,
+    /// Without one nothing is settled.
+    lease: Option<LeaseId>,
+    reserved: Arc<[Reserved]>,
+    admitted: Admitted,
+    pub(crate) waited: Duration,
+    sent_at: Option<Instant>,
+    first_byte_at: Option<Instant>,
+    is_ended: bool,
+}
+
+impl<L: GatewayLimiter> Attempt<L> {
+    pub(crate) fn new(
+        shared: Arc<Shared<L>>,
+        context: Arc<CallContext>,
+        admitted: Admitted,
+        lease: Option<(LeaseId, Arc<[Reserved]>)>,
+        waited: Duration,
+    ) -> Self {
+        let (lease, reserved) =
+            lease.map_or_else(|| (None, Arc::default()), |(id, of)| (Some(id), of));
+        Self {
+            shared,
+            context,
+            lease,
+            reserved,
+            admitted,
+            waited,
+            sent_at: None,
+            first_byte_at: None,
+            is_ended: false,
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Option<LeaseId> {
+        self.lease
+    }
+
+    /// From now on the provider may know of it.
+    pub(crate) fn sends(&mut self) {
+        self.sent_at = Some(Instant::now());
+    }
+
+    pub(crate) fn has_byte(&mut self) {
+        if self.first_byte_at.is_none() {
+            self.first_byte_at = Some(Instant::now());
+        }
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Settles it; the call goes on with another attempt.
+    pub(crate) fn settle(&mut self, end: AttemptEnd) -> Option<Usage> {
+        assert!(!self.is_ended, "an attempt ends once");
+        self.is_ended = true;
+        let settlement = settle(end, &self.context.estimate);
+        if let AttemptEnd::Answered { usage: Some(usage), .. } = end {
+            self.learn(&usage);
+        }
+        self.complete(actuals(
+            &settlement,
+            &self.reserved,
+            self.context.price.as_ref(),
+            self.shared.providers[self.context.provider].settings.rate_counts,
+        ));
+        settlement.usage
+    }
+
+    /// Settles it, and with it the call.
+    pub(crate) fn end(&mut self, end: AttemptEnd, outcome: CallOutcome) {
+        let usage = self.settle(end);
+        let outcome = match (outcome, self.admitted) {
+            (CallOutcome::Answered, Admitted::Ungoverned) => CallOutcome::Ungoverned,
+            (CallOutcome::Answered, Admitted::Unlimited) => CallOutcome::Unlimited,
+            (outcome, _) => outcome,
+        };
+        let CallContext { provider, listed, price, .. } = &*self.context;
+        let cost = price.as_ref().zip(usage).map_or(0, |(price, usage)| price.cost(&usage));
+        let since = |at: Option<Instant>| Some(at?.duration_since(self.sent_at?));
+        let settings = &self.shared.providers[*provider].settings;
+        let model = listed.map(|at| &*settings.models.as_ref().expect("it is listed")[at].name);
+        self.shared.observer.call_ended(&CallReport {
+            provider: settings.name.as_str(),
+            model,
+            outcome,
+            usage,
+            cost,
+            waited: self.waited,
+            first_byte_after: since(self.first_byte_at),
+            took: since(Some(Instant::now())),
+        });
+    }
+
+    /// What is known without the provider's usage: its word about the input, or the estimate, and the output that passed.
+    pub(crate) fn counted(&self, observed: &Observed) -> Usage {
+        let CallContext { estimate, model, provider, .. } = &*self.context;
+        let ratio = self.shared.ratios.learned(*provider, model).unwrap_or(Ratio::TYPICAL);
+        let passed = ratio.tokens(observed.output_bytes);
+        let input = Usage { input: estimate.input, ..Usage::default() };
+        let known = observed.usage.or(observed.input_usage).unwrap_or(input);
+        // The output that the provider has named so far may be behind.
+        Usage { output: passed.min(estimate.output).max(known.output), ..known }
+    }
+
+    fn learn(&self, usage: &Usage) {
+        let CallContext { provider, model, listed, estimate, .. } = &*self.context;
+        // Names that nobody listed are the callers', who may invent any number of them.
+        if listed.is_some() || self.shared.providers[*provider].settings.models.is_none() {
+            self.shared.ratios.learn(*provider, model, estimate.bytes, usage.all_input());
+        }
+    }
+
+    fn complete(&self, actuals: Vec<ratelimiter::Actual>) {
+        let Some(lease) = self.lease else { return };
+        self.shared.renewals.remove(lease);
+        let actuals = Actuals::new(actuals).expect("as many as the requirements, with their keys");
+        let request = CompleteRequest::new(lease, actuals);
+        let shared = Arc::clone(&self.shared);
+        let mut completing = Box::pin(async move { complete(&shared.limiter, &request).await });
+        // A backend in memory answers at once.
+        if (&mut completing).now_or_never().is_none() {
+            self.shared.tasks.spawn_on(completing, &self.shared.runtime);
+        }
+    }
+}
+
+impl<L: GatewayLimiter> Drop for Attempt<L> {
+    fn drop(&mut self) {
+        if self.is_ended {
+            return;
+        }
+        let end = match (self.sent_at, self.context.is_stream) {
+            (None, _) => AttemptEnd::NeverSent,
+            (Some(_), true) => {
+                AttemptEnd::Cut { counted: self.counted(&Observed::default()), is_reasoning: false }
+            }
+            (Some(_), false) => AttemptEnd::PlainAnswerCut,
+        };
+        self.end(end, CallOutcome::CallerGone);
+    }
+}
+
+/// Completes a lease; without an answer it tries again.
+async fn complete(limiter: &impl GatewayLimiter, request: &CompleteRequest) {
+    let mut pause = COMPLETE_RETRY_AFTER;
+    for _ in 0..COMPLETES_MAX {
+        match limiter.complete(request).await {
+            Ok(()) => return,
+            Err(CompleteError::Unanswered(error)) => {
+                tracing::debug!(lease = %request.lease, %error, "complete had no answer");
+            }
+            Err(error) => {
+                tracing::error!(lease = %request.lease, %error, "complete of a call failed");
+                return;
+            }
+        }
+        tokio::time::sleep_until(Instant::now() + pause).await;
+        pause *= 2;
+    }
+    tracing::error!(lease = %request.lease, "complete of a call had no answer; its lease lapses by itself");
+}

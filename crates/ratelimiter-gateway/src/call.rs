@@ -1,0 +1,280 @@
+//! A call, as its body says: model, bounds, and what of it becomes input.
+
+mod content;
+
+use std::borrow::Cow;
+
+use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+pub(crate) use self::content::Content;
+use crate::api::Operation;
+
+/// Asks the provider for usage at the end of a stream.
+const WITH_USAGE: &str = r#"{"include_usage":true}"#;
+/// The most bytes of a model's name.
+const MODEL_BYTES_MAX: usize = 128;
+
+/// A call to a provider.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// As the caller wrote it.
+    pub(crate) model: Box<str>,
+    pub(crate) is_stream: bool,
+    pub(crate) output: OutputBound,
+    /// How many answers are generated: the bound is that of each.
+    pub(crate) answers: u64,
+    /// It is answered at once, and goes on at the provider.
+    pub(crate) is_background: bool,
+    pub(crate) content: Content,
+    /// As the caller sent it.
+    pub(crate) body: Bytes,
+    /// With `stream_options.include_usage`, for a stream of which the caller did not ask for it. It is then
+    /// withheld from the caller.
+    pub(crate) body_with_usage: Option<Bytes>,
+}
+
+/// The most tokens of one answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OutputBound {
+    /// The operation has no output that is counted.
+    None,
+    Stated(u64),
+    Unstated,
+}
+
+/// What is wrong with a body. Nothing of it is quoted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("the body is not UTF-8; send JSON")]
+    NotUtf8,
+    #[error("the body is no JSON object, such as {{\"model\": …}}")]
+    NotAnObject,
+    #[error("the body cannot be read as JSON of a call: {0}")]
+    NotJson(String),
+    #[error(
+        "`model` must be 1 to {MODEL_BYTES_MAX} characters without white space and without `*`"
+    )]
+    ModelName,
+    #[error("`stream_options` must be an object")]
+    StreamOptions,
+}
+
+/// The fields that the gateway needs. A field that is there twice is an error: the provider might read the other one.
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow)]
+    model: Cow<'a, str>,
+    stream: Option<bool>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    stream_options: Option<&'a RawValue>,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+    max_output_tokens: Option<u64>,
+    n: Option<u64>,
+    best_of: Option<u64>,
+    background: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct StreamOptions<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    include_usage: Option<&'a RawValue>,
+}
+
+/// A value that may be null.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl Call {
+    /// Reads the body of a call.
+    pub(crate) fn parse(operation: Operation, body: Bytes) -> Result<Self, CallError> {
+        let text = std::str::from_utf8(&body).map_err(|_| CallError::NotUtf8)?;
+        // A list would be read as the fields in their order.
+        if !text.trim_ascii_start().starts_with('{') {
+            return Err(CallError::NotAnObject);
+        }
+        let not_json = |error: serde_json::Error| CallError::NotJson(error.to_string());
+        let fields: Fields<'_> = serde_json::from_str(text).map_err(not_json)?;
+        let content = Content::read(operation, &serde_json::from_str(text).map_err(not_json)?);
+        let model = Box::<str>::from(&*fields.model);
+        if !is_model_name(&model) {
+            return Err(CallError::ModelName);
+        }
+        let is_stream = fields.stream == Some(true);
+        let asks_for_usage =
+            matches!(operation, Operation::ChatCompletions | Operation::Completions) && is_stream;
+        let body_with_usage =
+            if asks_for_usage { with_usage(text, fields.stream_options)? } else { None };
+        let stated = match operation {
+            Operation::ChatCompletions => fields.max_completion_tokens.or(fields.max_tokens),
+            Operation::Completions | Operation::Messages => fields.max_tokens,
+            Operation::Responses => fields.max_output_tokens,
+            Operation::Embeddings => None,
+        };
+        let output = match (operation, stated) {
+            (Operation::Embeddings, _) => OutputBound::None,
+            (_, Some(tokens)) => OutputBound::Stated(tokens),
+            (_, None) => OutputBound::Unstated,
+        };
+        let copies = match operation {
+            Operation::ChatCompletions => fields.n.unwrap_or(1),
+            Operation::Completions => fields.n.unwrap_or(1).max(fields.best_of.unwrap_or(1)),
+            Operation::Responses | Operation::Embeddings | Operation::Messages => 1,
+        };
+        let answers = copies.max(1).saturating_mul(content.prompts);
+        let is_background = fields.background == Some(true);
+        Ok(Self {
+            model,
+            is_stream,
+            output,
+            answers,
+            is_background,
+            content,
+            body,
+            body_with_usage,
+        })
+    }
+}
+
+/// The key of a limit has no white space, and one with a `*` names a template.
+fn is_model_name(model: &str) -> bool {
+    let fits = (1..=MODEL_BYTES_MAX).contains(&model.len());
+    fits && !model.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*')
+}
+
+/// The body with `include_usage`; `None` if the caller asks for it. All other bytes stay.
+fn with_usage(text: &str, options: Option<&RawValue>) -> Result<Option<Bytes>, CallError> {
+    let Some(options) = options.filter(|options| options.get() != "null") else {
+        // An absent field is added in front; one that is null is replaced.
+        let (at, inserted, skipped) = match options {
+            Some(null) => (offset(text, null), WITH_USAGE.to_owned(), null.get().len()),
+            None => (
+                text.find('{').expect("an object was read") + 1,
+                format!(r#""stream_options":{WITH_USAGE},"#),
+                0,
+            ),
+        };
+        return Ok(Some(spliced(text, at, skipped, &inserted)));
+    };
+    if !options.get().starts_with('{') {
+        return Err(CallError::StreamOptions);
+    }
+    let fields: StreamOptions<'_> =
+        serde_json::from_str(options.get()).map_err(|_| CallError::StreamOptions)?;
+    let (at, skipped, inserted) = match fields.include_usage {
+        Some(value) if value.get() == "true" => return Ok(None),
+        Some(value) => (offset(text, value), value.get().len(), "true".to_owned()),
+        None => {
+            let is_empty = options.get()[1..].trim_start().starts_with('}');
+            let comma = if is_empty { "" } else { "," };
+            (offset(text, options) + 1, 0, format!(r#""include_usage":true{comma}"#))
+        }
+    };
+    Ok(Some(spliced(text, at, skipped, &inserted)))
+}
+
+/// Where a part of a text begins.
+fn offset(text: &str, part: &RawValue) -> usize {
+    let at = part.get().as_ptr().addr() - text.as_ptr().addr();
+    assert!(at + part.get().len() <= text.len(), "a borrowed value is a part of its text");
+    at
+}
+
+fn spliced(text: &str, at: usize, skipped: usize, inserted: &str) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(text.len() + inserted.len());
+    bytes.extend_from_slice(&text.as_bytes()[..at]);
+    bytes.extend_from_slice(inserted.as_bytes());
+    bytes.extend_from_slice(&text.as_bytes()[at + skipped..]);
+    bytes.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(operation: Operation, body: &str) -> Result<Call, CallError> {
+        Call::parse(operation, Bytes::from(body.to_owned()))
+    }
+
+    /// GW-04
+    #[test]
+    fn gw_04_usage_is_asked_for_and_every_other_byte_stays() {
+        for (options, expected) in [
+            ("", r#"{"stream_options":{"include_usage":true},"model":"m", "stream":true}"#),
+            (
+                r#","stream_options":null"#,
+                r#"{"model":"m", "stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
+            (
+                r#","stream_options": { }"#,
+                r#"{"model":"m", "stream":true,"stream_options": {"include_usage":true }}"#,
+            ),
+            (
+                r#","stream_options":{"a":1.10}"#,
+                r#"{"model":"m", "stream":true,"stream_options":{"include_usage":true,"a":1.10}}"#,
+            ),
+            (
+                r#","stream_options":{"a":1,"include_usage":null}"#,
+                r#"{"model":"m", "stream":true,"stream_options":{"a":1,"include_usage":true}}"#,
+            ),
+            (
+                r#","stream_options":{"a":1,"include_usage":false}"#,
+                r#"{"model":"m", "stream":true,"stream_options":{"a":1,"include_usage":true}}"#,
+            ),
+        ] {
+            let body = format!(r#"{{"model":"m", "stream":true{options}}}"#);
+            let call = parse(Operation::ChatCompletions, &body).unwrap();
+            assert_eq!(call.body_with_usage.unwrap(), expected);
+            assert_eq!(call.body, body, "to ask again without it");
+        }
+    }
+
+    /// GW-04
+    #[test]
+    fn gw_04_a_caller_who_asks_for_usage_gets_it() {
+        let asks = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true}}"#;
+        for (operation, body) in [
+            (Operation::ChatCompletions, asks),
+            (Operation::ChatCompletions, r#"{"model":"m"}"#),
+            (Operation::ChatCompletions, r#"{"model":"m","stream":false}"#),
+            (Operation::Responses, r#"{"model":"m","stream":true}"#),
+            (Operation::Messages, r#"{"model":"m","stream":true,"max_tokens":1}"#),
+        ] {
+            assert_eq!(parse(operation, body).unwrap().body_with_usage, None, "{body}");
+        }
+    }
+
+    /// GW-10
+    #[test]
+    fn gw_10_a_body_that_is_no_call_is_refused_with_what_to_do() {
+        for (body, expected) in [
+            ("", "no JSON object"),
+            ("{", "EOF while parsing"),
+            ("[]", "no JSON object"),
+            (r#"["m",true]"#, "no JSON object"),
+            ("1", "no JSON object"),
+            ("{}", "missing field `model`"),
+            (r#"{"model":1}"#, "invalid type"),
+            (r#"{"model":""}"#, "1 to 128 characters"),
+            (r#"{"model":"a b"}"#, "1 to 128 characters"),
+            (r#"{"model":"a:*"}"#, "1 to 128 characters"),
+            (r#"{"model":"a","model":"b"}"#, "duplicate field `model`"),
+            (r#"{"model":"a","max_tokens":-1}"#, "invalid value"),
+            (r#"{"model":"a","stream":"yes"}"#, "invalid type"),
+            (r#"{"model":"a","stream":true,"stream_options":1}"#, "must be an object"),
+            (r#"{"model":"a"} x"#, "trailing characters"),
+        ] {
+            let error = parse(Operation::ChatCompletions, body).unwrap_err().to_string();
+            assert!(error.contains(expected), "{body}: {error}");
+        }
+        let not_utf8 =
+            Call::parse(Operation::Messages, Bytes::from_static(b"{\"model\":\"\xff\"}"));
+        assert_eq!(not_utf8.unwrap_err(), CallError::NotUtf8);
+        let nested = "[".repeat(100_000);
+        let deep = format!(r#"{{"model":"m","messages":{nested}"#);
+        assert!(parse(Operation::Messages, &deep).is_err(), "a deep body ends the call only");
+    }
+}

@@ -1,0 +1,256 @@
+//! The gateway: finds out whose call it is and where it leads.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{Either, Full};
+use hyper::body::Body;
+use hyper::header::UPGRADE;
+use hyper::{Method, Request, Response};
+use ratelimiter::clock::Clock;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+
+use crate::access::Access;
+use crate::answer_body::AnswerBody;
+use crate::api::Api;
+use crate::limiter::GatewayLimiter;
+use crate::limits::KeyCache;
+use crate::observer::Observer;
+use crate::ratios::Ratios;
+use crate::refusal::{Refusal, RefusalKind};
+use crate::renewals::Renewals;
+use crate::request_body::BodyBounds;
+use crate::route::{Route, first_segment};
+use crate::settings::{OnBackendError, Provider, Settings};
+use crate::upstream::{BoxError, Upstream, UpstreamError};
+
+/// A reverse proxy for LLM providers: each call is reserved, made, streamed back and settled.
+pub struct Gateway<L: GatewayLimiter> {
+    shared: Arc<Shared<L>>,
+    renewing: JoinHandle<()>,
+}
+
+/// What all calls share.
+#[derive(Debug)]
+pub(crate) struct Shared<L> {
+    pub(crate) limiter: L,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) runtime: Handle,
+    pub(crate) wait: Duration,
+    /// Hints of denials that are longer are exact.
+    pub(crate) longest_backoff: Duration,
+    pub(crate) on_backend_error: OnBackendError,
+    pub(crate) access: Access,
+    pub(crate) providers: Vec<ProviderContext>,
+    pub(crate) bodies: BodyBounds,
+    pub(crate) keys: KeyCache,
+    pub(crate) ratios: Ratios,
+    pub(crate) renewals: Renewals,
+    /// Completes that are under way.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) open_streams: Arc<AtomicUsize>,
+}
+
+/// A provider and what is known of it.
+#[derive(Debug)]
+pub(crate) struct ProviderContext {
+    pub(crate) settings: Provider,
+    pub(crate) upstream: Upstream,
+    /// The models of which the provider does not take `stream_options`.
+    pub(crate) without_usage: Mutex<HashSet<Box<str>>>,
+}
+
+/// What a gateway is built on.
+#[derive(Debug)]
+pub struct GatewayParts<L> {
+    /// Decides whether calls may go ahead.
+    pub limiter: L,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Is told what becomes of calls.
+    pub observer: Arc<dyn Observer>,
+    /// Counts open streams.
+    pub open_streams: Arc<AtomicUsize>,
+    /// The longest hint of a denial that is not exact.
+    pub longest_backoff: Duration,
+}
+
+/// The other end of a connection whose call is being answered.
+pub trait Caller: Clone + Send + Sync + Unpin + 'static {
+    /// Ready when nobody waits for the answer any more. Polled when the call's body has been read.
+    fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()>;
+}
+
+/// The body of an answer.
+pub(crate) type GatewayBody<L, C> = Either<Full<Bytes>, AnswerBody<L, C>>;
+
+/// Why a gateway cannot start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("gateway.providers[{at}].ca_file: {error}")]
+pub struct GatewayError {
+    /// The position of the provider.
+    pub at: usize,
+    /// What is wrong.
+    pub error: UpstreamError,
+}
+
+impl<L: GatewayLimiter> Gateway<L> {
+    /// Starts a gateway with settings that were [checked](Settings::check).
+    ///
+    /// # Errors
+    /// The certificates to trust cannot be read.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(settings: Settings, parts: GatewayParts<L>) -> Result<Self, GatewayError> {
+        let Settings {
+            wait,
+            tenants,
+            allow_anonymous: _,
+            on_backend_error,
+            body_bytes_max,
+            buffered_bytes_max,
+            providers,
+        } = settings;
+        let GatewayParts { limiter, clock, observer, open_streams, longest_backoff } = parts;
+        let api_keys = providers.iter().map(|provider| provider.api_key.clone()).collect();
+        let context = |(at, settings): (usize, Provider)| {
+            let is_encrypted = settings.base_url.is_encrypted();
+            let upstream = Upstream::new(is_encrypted, settings.ca_file.as_deref())
+                .map_err(|error| GatewayError { at, error })?;
+            Ok(ProviderContext { settings, upstream, without_usage: Mutex::default() })
+        };
+        let providers = providers.into_iter().enumerate().map(context);
+        let shared = Arc::new(Shared {
+            limiter,
+            clock,
+            observer,
+            runtime: Handle::current(),
+            wait,
+            longest_backoff,
+            on_backend_error,
+            access: Access::new(tenants, api_keys),
+            providers: providers.collect::<Result<_, _>>()?,
+            bodies: BodyBounds::new(body_bytes_max, buffered_bytes_max),
+            keys: KeyCache::default(),
+            ratios: Ratios::default(),
+            renewals: Renewals::default(),
+            tasks: TaskTracker::new(),
+            open_streams,
+        });
+        let renewed = Arc::clone(&shared);
+        let renewing = tokio::spawn(async move { renewed.renewals.run(&renewed.limiter).await });
+        Ok(Self { shared, renewing })
+    }
+
+    /// Whether a path is below the name of a provider.
+    pub fn serves(&self, path: &str) -> bool {
+        self.shared.provider_of(path).is_some()
+    }
+
+    /// Takes the keys of tenants and providers from settings that were read again; calls under way keep theirs.
+    pub fn reload_keys(&self, settings: &Settings) {
+        let key_of = |provider: &ProviderContext| {
+            let mut all = settings.providers.iter();
+            let same = all.find(|other| other.name == provider.settings.name);
+            match same {
+                Some(same) => same.api_key.clone(),
+                None => provider.settings.api_key.clone(),
+            }
+        };
+        let api_keys = self.shared.providers.iter().map(key_of).collect();
+        self.shared.access.replace(settings.tenants.clone(), api_keys);
+    }
+
+    /// Resolves when all calls that have ended are settled. No more calls may come.
+    pub async fn settled(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Answers a request whose path is below the name of a provider. Without a `caller`, whoever drops the future or the answer says
+    /// that the caller has gone away.
+    pub async fn answer<B, C: Caller>(
+        &self,
+        request: Request<B>,
+        caller: Option<C>,
+    ) -> Response<impl Body<Data = Bytes, Error: Into<BoxError>> + Send + use<L, B, C>>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let Some(provider) = self.shared.provider_of(request.uri().path()) else {
+            let refusal = Refusal::new(RefusalKind::NotFound, "no provider has this name");
+            return refusal.response(Api::OpenAi).map(Either::Left);
+        };
+        let api = self.shared.providers[provider].settings.api;
+        match self.shared.route(provider, request, caller).await {
+            Ok(response) => response,
+            Err(refusal) => refusal.response(api).map(Either::Left),
+        }
+    }
+}
+
+impl<L: GatewayLimiter> Shared<L> {
+    fn provider_of(&self, path: &str) -> Option<usize> {
+        let (name, _) = first_segment(path)?;
+        self.providers.iter().position(|provider| provider.settings.name.as_str() == name)
+    }
+
+    async fn route<B, C: Caller>(
+        self: &Arc<Self>,
+        provider: usize,
+        request: Request<B>,
+        caller: Option<C>,
+    ) -> Result<Response<GatewayBody<L, C>>, Refusal>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let settings = &self.providers[provider].settings;
+        let path = request.uri().path().to_owned();
+        let (_, below) = first_segment(&path).expect("a provider was found by it");
+        let is_upgrade = request.headers().contains_key(UPGRADE);
+        if is_upgrade || request.method() == Method::CONNECT {
+            let message = "the gateway does not switch protocols; use plain HTTP or a stream";
+            return Err(Refusal::new(RefusalKind::NotImplemented, message));
+        }
+        let method = request.method();
+        match Route::find(settings.api, method, below, &settings.pass_through_paths) {
+            Route::Metered { operation, rest } => {
+                let to = crate::metered::Target { provider, operation, rest };
+                self.metered(to, request, caller).await
+            }
+            Route::Passed { rest } => self.passed(provider, rest, request, caller).await,
+            Route::NotFound => {
+                let message = format!(
+                    "{method} {path} is not a call that the gateway makes; see its list of operations, or add the path to \
+                     pass_through_paths of this provider"
+                );
+                Err(Refusal::new(RefusalKind::NotFound, message))
+            }
+            Route::DotSegment => {
+                let message = "a path must not have `.` or `..` as a segment, encoded or not";
+                Err(Refusal::new(RefusalKind::Invalid, message))
+            }
+        }
+    }
+}
+
+impl<L: GatewayLimiter> fmt::Debug for Gateway<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl<L: GatewayLimiter> Drop for Gateway<L> {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}

@@ -1,0 +1,40 @@
+#![doc = include_str!("../README.md")]
+
+mod access;
+mod admission;
+mod answer;
+mod answer_body;
+mod api;
+mod attempt;
+mod call;
+mod dimension;
+mod estimate;
+mod gateway;
+mod headers;
+mod limiter;
+mod limits;
+mod metered;
+mod observer;
+mod price;
+mod ratios;
+mod refusal;
+mod renewals;
+mod request_body;
+mod retry;
+mod route;
+mod settings;
+mod settle;
+mod upstream;
+mod usage;
+
+pub use api::{Api, Operation};
+pub use gateway::{Caller, Gateway, GatewayError, GatewayParts};
+pub use limiter::GatewayLimiter;
+pub use observer::{CallOutcome, CallReport, Observer};
+pub use price::{ListPrice, PRICE_MAX, Price, PriceError};
+pub use settings::{
+    BaseUrl, BaseUrlError, Model, NAME_BYTES_MAX, Name, NameError, OnBackendError, Provider,
+    RESERVED_NAMES, RateCounts, Secret, SecretError, Settings, SettingsError, Tenant,
+};
+pub use upstream::{BoxError, UpstreamError};
+pub use usage::Usage;

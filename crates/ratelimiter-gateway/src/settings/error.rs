@@ -1,0 +1,51 @@
+//! Settings that do not fit together.
+
+use crate::upstream::UpstreamError;
+
+/// A rule that settings break. `at` is the position of the provider or tenant in its list.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
+pub enum SettingsError {
+    #[error("must list at least one provider")]
+    NoProvider,
+    #[error("is a path of the server itself; take another name")]
+    ReservedName { at: usize },
+    #[error("is the name of another provider too; each has its own")]
+    ProviderTwice { at: usize },
+    #[error("is missing: with gateway.tenants, the keys of tenants must not be sent to a provider")]
+    TenantsWithoutApiKey { at: usize },
+    #[error(
+        "could be used by everybody who reaches this server; set gateway.tenants, listen on a loopback address, or set \
+         gateway.allow_anonymous: true if this is intended"
+    )]
+    ApiKeyForEverybody { at: usize },
+    #[error("has the name {name} of another model or alias; a name means one model")]
+    ModelTwice { at: usize, model: String, name: String },
+    #[error("{error}")]
+    CaFile { at: usize, error: UpstreamError },
+    #[error("is the name of another tenant too; each has its own")]
+    TenantTwice { at: usize },
+    #[error("is the key of another tenant too; each has its own")]
+    TenantKeyTwice { at: usize },
+}
+
+impl SettingsError {
+    /// The path of the value in a config.
+    pub fn path(&self) -> String {
+        match self {
+            Self::NoProvider => "gateway.providers".to_owned(),
+            Self::ReservedName { at } | Self::ProviderTwice { at } => {
+                format!("gateway.providers[{at}].name")
+            }
+            Self::TenantsWithoutApiKey { at } | Self::ApiKeyForEverybody { at } => {
+                format!("gateway.providers[{at}].api_key")
+            }
+            Self::ModelTwice { at, model, .. } => {
+                format!("gateway.providers[{at}].models.{model}")
+            }
+            Self::CaFile { at, .. } => format!("gateway.providers[{at}].ca_file"),
+            Self::TenantTwice { at } => format!("gateway.tenants[{at}].name"),
+            Self::TenantKeyTwice { at } => format!("gateway.tenants[{at}].key"),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+use super::*;
+
+fn provider(name: &str, api_key: Option<&str>) -> Provider {
+    Provider {
+        name: Name::new(name).unwrap(),
+        api: Api::OpenAi,
+        base_url: BaseUrl::new("https://api.openai.com/v1").unwrap(),
+        api_key: api_key.map(|key| Secret::new(key).unwrap()),
+        pass_through_paths: Vec::new(),
+        upstream_timeout: Duration::from_mins(10),
+        rate_counts: RateCounts::Actual,
+        hidden_input_tokens: 32_768,
+        models: None,
+        ca_file: None,
+    }
+}
+
+fn settings(providers: Vec<Provider>, tenants: &[(&str, &str)]) -> Settings {
+    let tenant = |(name, key): &(&str, &str)| Tenant {
+        name: Name::new(name).unwrap(),
+        key: Secret::new(key).unwrap(),
+        models: None,
+    };
+    Settings {
+        wait: Duration::from_secs(30),
+        tenants: tenants.iter().map(tenant).collect(),
+        allow_anonymous: false,
+        on_backend_error: OnBackendError::Deny,
+        body_bytes_max: 1 << 25,
+        buffered_bytes_max: 1 << 28,
+        providers,
+    }
+}
+
+/// GW-11
+#[test]
+fn gw_11_a_key_of_the_provider_is_not_for_everybody() {
+    let mut open = settings(vec![provider("openai", Some("sk"))], &[]);
+    assert_eq!(open.check(false), Err(vec![SettingsError::ApiKeyForEverybody { at: 0 }]));
+    assert_eq!(open.check(true), Ok(()), "only this machine reaches it");
+    open.allow_anonymous = true;
+    assert_eq!(open.check(false), Ok(()));
+    let tenants = settings(vec![provider("openai", Some("sk"))], &[("acme", "k")]);
+    assert_eq!(tenants.check(false), Ok(()));
+    let callers_own = settings(vec![provider("openai", None)], &[]);
+    assert_eq!(callers_own.check(false), Ok(()), "callers bring their own keys");
+}
+
+/// GW-11
+#[test]
+fn gw_11_a_key_of_a_tenant_is_never_sent_to_a_provider() {
+    let settings = settings(vec![provider("openai", None)], &[("acme", "k")]);
+    assert_eq!(settings.check(true), Err(vec![SettingsError::TenantsWithoutApiKey { at: 0 }]));
+}
+
+/// GW-01
+#[test]
+fn gw_01_a_provider_is_not_named_like_a_path_of_the_server() {
+    for name in RESERVED_NAMES {
+        let settings = settings(vec![provider(name, None)], &[]);
+        assert_eq!(settings.check(true), Err(vec![SettingsError::ReservedName { at: 0 }]));
+    }
+    for name in ["", ".", "..", "a/b", "a:b", "a b", "ä", &"a".repeat(65)] {
+        assert_eq!(Name::new(name), Err(NameError), "{name:?}");
+    }
+    assert!(Name::new(&"a".repeat(64)).is_ok());
+}
+
+#[test]
+fn names_and_keys_are_given_once() {
+    let two = vec![provider("a", Some("sk")), provider("a", Some("sk"))];
+    let two = settings(two, &[("x", "k"), ("x", "k")]);
+    let expected = [
+        SettingsError::ProviderTwice { at: 1 },
+        SettingsError::TenantTwice { at: 1 },
+        SettingsError::TenantKeyTwice { at: 1 },
+    ];
+    assert_eq!(two.check(true), Err(expected.into()));
+    let mut one = provider("a", None);
+    let model = |name: &str, alias: &str| Model {
+        name: name.to_owned(),
+        aliases: vec![alias.to_owned()],
+        default_output_tokens: None,
+        max_output_tokens: None,
+        price: None,
+    };
+    one.models = Some(vec![model("m", "n"), model("o", "m")]);
+    let twice = SettingsError::ModelTwice { at: 0, model: "o".to_owned(), name: "m".to_owned() };
+    assert_eq!(settings(vec![one], &[]).check(true), Err(vec![twice]));
+}
+
+#[test]
+fn a_base_url_keeps_its_path_and_nothing_else() {
+    for (text, joined) in [
+        ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
+        ("https://api.openai.com/v1/", "https://api.openai.com/v1/chat/completions"),
+        ("http://127.0.0.1:9900", "http://127.0.0.1:9900/chat/completions"),
+    ] {
+        let joined_url = BaseUrl::new(text).unwrap().join("chat/completions", None).unwrap();
+        assert_eq!(joined_url, joined);
+    }
+    for (text, error) in [
+        ("", BaseUrlError::Shape),
+        ("api.openai.com", BaseUrlError::Shape),
+        ("/v1", BaseUrlError::Shape),
+        ("https://host/#x", BaseUrlError::Shape),
+        ("ftp://host", BaseUrlError::Scheme),
+        ("https://sk-1@host", BaseUrlError::Credentials),
+        ("https://host/?key=1", BaseUrlError::Query),
+    ] {
+        assert_eq!(BaseUrl::new(text), Err(error), "{text}");
+    }
+}
+
+#[test]
+fn a_secret_is_never_shown() {
+    assert_eq!(format!("{:?}", Secret::new("s3cret").unwrap()), "Secret(…)");
+    for text in ["", "two words", "é", &"x".repeat(4_097)] {
+        assert!(Secret::new(text).is_err());
+    }
+}

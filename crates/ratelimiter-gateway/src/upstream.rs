@@ -1,0 +1,146 @@
+//! Connections to the providers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::Incoming;
+use hyper::{Request, Response};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// Time to connect to a provider.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection without calls is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Whatever can go wrong with a body.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a call to a provider: read before, or passed on as it comes.
+pub(crate) type UpstreamBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BoxError>>;
+
+/// The pool of connections to one provider.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    client: Client<HttpsConnector<HttpConnector>, UpstreamBody>,
+}
+
+/// Why a provider cannot be reached over TLS.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
+pub enum UpstreamError {
+    #[error("cannot be read: {reason}")]
+    CaFile { reason: String },
+    #[error("has no certificate in PEM")]
+    NoCertificate,
+    #[error("the system's certificates cannot be used: {reason}; set ca_file")]
+    NoRoots { reason: String },
+}
+
+/// A call without an answer.
+#[derive(Debug)]
+pub(crate) enum SendError {
+    /// The provider did not get the call.
+    NotSent(String),
+    /// It may have got it.
+    NoAnswer(String),
+}
+
+impl Upstream {
+    /// Connects over TLS, if it is encrypted, with the authorities in a file or those of the system.
+    pub(crate) fn new(is_encrypted: bool, ca_file: Option<&Path>) -> Result<Self, UpstreamError> {
+        let mut roots = RootCertStore::empty();
+        match ca_file {
+            Some(path) => add_authorities(&mut roots, path)?,
+            None if is_encrypted => add_system_authorities(&mut roots)?,
+            None => {}
+        }
+        let provider = rustls::crypto::ring::default_provider();
+        let tls = ClientConfig::builder_with_provider(provider.into())
+            .with_safe_default_protocol_versions()
+            .expect("ring supports the default versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .build(connector);
+        Ok(Self { client })
+    }
+
+    /// Sends a call, and waits for the head of its answer.
+    pub(crate) async fn send(
+        &self,
+        request: Request<UpstreamBody>,
+    ) -> Result<Response<Incoming>, SendError> {
+        self.client.request(request).await.map_err(|error| {
+            let reason = with_sources(&error);
+            match error.is_connect() {
+                true => SendError::NotSent(reason),
+                false => SendError::NoAnswer(reason),
+            }
+        })
+    }
+}
+
+/// A body that was read before.
+pub(crate) fn read_body(bytes: Bytes) -> UpstreamBody {
+    Either::Left(Full::new(bytes))
+}
+
+/// A body that passes as it comes.
+pub(crate) fn passing_body<B>(body: B) -> UpstreamBody
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    Either::Right(body.map_err(Into::into).boxed_unsync())
+}
+
+fn add_authorities(roots: &mut RootCertStore, path: &Path) -> Result<(), UpstreamError> {
+    let unreadable = |reason: String| UpstreamError::CaFile { reason };
+    let pem = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        let certificate = certificate.map_err(|error| unreadable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unreadable(error.to_string()))?;
+    }
+    if roots.is_empty() { Err(UpstreamError::NoCertificate) } else { Ok(()) }
+}
+
+fn add_system_authorities(roots: &mut RootCertStore) -> Result<(), UpstreamError> {
+    let found = rustls_native_certs::load_native_certs();
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable == 0 {
+        let reason = found.errors.first().map_or("there are none".to_owned(), ToString::to_string);
+        return Err(UpstreamError::NoRoots { reason });
+    }
+    Ok(())
+}
+
+/// An error with its causes. It has names of hosts and no header.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += ": ";
+        text += &cause.to_string();
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,163 @@
+//! Metrics of the gateway's calls (`GW-12`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use ratelimiter_gateway::{CallOutcome, CallReport, Observer, Settings};
+
+use super::histogram::Histogram;
+use super::text::Text;
+
+/// Stands for all models that are not listed.
+const OTHER: &str = "other";
+
+/// Counts the calls of each model.
+#[derive(Debug)]
+pub(crate) struct GatewayMetrics {
+    providers: Vec<ProviderCounters>,
+    open_streams: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct ProviderCounters {
+    name: Box<str>,
+    /// Those that are listed, and `other`.
+    models: Vec<ModelCounters>,
+    waits: Histogram,
+    first_bytes: Histogram,
+    durations: Histogram,
+}
+
+#[derive(Debug, Default)]
+struct ModelCounters {
+    name: Box<str>,
+    outcomes: [AtomicU64; CallOutcome::ALL.len()],
+    input_tokens: AtomicU64,
+    cached_input_tokens: AtomicU64,
+    output_tokens: AtomicU64,
+    cost: AtomicU64,
+}
+
+impl GatewayMetrics {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let providers = settings.providers.iter().map(|provider| {
+            let listed = provider.models.iter().flatten().map(|model| model.name.as_str());
+            let counters = |name: &str| ModelCounters { name: name.into(), ..Default::default() };
+            ProviderCounters {
+                name: provider.name.as_str().into(),
+                models: listed.chain([OTHER]).map(counters).collect(),
+                waits: Histogram::default(),
+                first_bytes: Histogram::default(),
+                durations: Histogram::default(),
+            }
+        });
+        Self { providers: providers.collect(), open_streams: Arc::default() }
+    }
+
+    /// The number of open streams, which the gateway keeps.
+    pub(crate) fn open_streams(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.open_streams)
+    }
+
+    /// Everything in Prometheus' text format.
+    pub(crate) fn render(&self) -> String {
+        let mut text = Text::default();
+        let calls = "ratelimiter_gateway_requests_total";
+        text.family(calls, "counter", "Calls of LLM providers by how they ended.");
+        for (provider, model) in self.each() {
+            for (outcome, count) in CallOutcome::ALL.iter().zip(&model.outcomes) {
+                let (outcome, count) = (outcome.label(), count.load(Ordering::Relaxed));
+                if count > 0 {
+                    let labels =
+                        [("provider", provider), ("model", &*model.name), ("outcome", outcome)];
+                    text.sample(calls, &labels, count);
+                }
+            }
+        }
+        for (name, help, of) in FAMILIES {
+            text.family(name, "counter", help);
+            for (provider, model) in self.each() {
+                let labels = [("provider", provider), ("model", &*model.name)];
+                text.sample(name, &labels, of(model).load(Ordering::Relaxed));
+            }
+        }
+        for (name, help, of) in HISTOGRAMS {
+            text.family(name, "histogram", help);
+            for provider in &self.providers {
+                text.histogram(name, ("provider", &provider.name), of(provider));
+            }
+        }
+        let streams = "ratelimiter_gateway_open_streams";
+        text.family(streams, "gauge", "Streams that are being passed on.");
+        text.sample(streams, &[], self.open_streams.load(Ordering::Relaxed));
+        text.into_string()
+    }
+
+    /// All models with the names of their providers.
+    fn each(&self) -> impl Iterator<Item = (&str, &ModelCounters)> {
+        self.providers
+            .iter()
+            .flat_map(|provider| provider.models.iter().map(|model| (&*provider.name, model)))
+    }
+}
+
+type Family<T, V> = (&'static str, &'static str, fn(&T) -> &V);
+
+const FAMILIES: [Family<ModelCounters, AtomicU64>; 4] = [
+    (
+        "ratelimiter_gateway_input_tokens_total",
+        "Input tokens of settled calls, with what was read from a cache.",
+        |model| &model.input_tokens,
+    ),
+    (
+        "ratelimiter_gateway_cached_input_tokens_total",
+        "Input tokens that the provider read from its cache.",
+        |model| &model.cached_input_tokens,
+    ),
+    ("ratelimiter_gateway_output_tokens_total", "Output tokens of settled calls.", |model| {
+        &model.output_tokens
+    }),
+    (
+        "ratelimiter_gateway_cost_micro_dollars_total",
+        "Cost of settled calls of models with a price.",
+        |model| &model.cost,
+    ),
+];
+
+const HISTOGRAMS: [Family<ProviderCounters, Histogram>; 3] = [
+    ("ratelimiter_gateway_wait_seconds", "Time that calls waited for room.", |provider| {
+        &provider.waits
+    }),
+    (
+        "ratelimiter_gateway_first_byte_seconds",
+        "From sending a call to the first byte of its answer.",
+        |provider| &provider.first_bytes,
+    ),
+    ("ratelimiter_gateway_upstream_seconds", "From sending a call to its end.", |provider| {
+        &provider.durations
+    }),
+];
+
+impl Observer for GatewayMetrics {
+    fn call_ended(&self, report: &CallReport<'_>) {
+        let CallReport { provider, model, outcome, usage, cost, waited, first_byte_after, took } =
+            *report;
+        let Some(provider) = self.providers.iter().find(|own| &*own.name == provider) else {
+            return;
+        };
+        provider.waits.record(waited);
+        first_byte_after.inspect(|after| provider.first_bytes.record(*after));
+        took.inspect(|took| provider.durations.record(*took));
+        let model = model.unwrap_or(OTHER);
+        let Some(model) = provider.models.iter().find(|own| &*own.name == model) else { return };
+        let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
+        let at = CallOutcome::ALL.iter().position(|other| *other == outcome);
+        add(&model.outcomes[at.expect("all outcomes are listed")], 1);
+        add(&model.cost, cost);
+        if let Some(usage) = usage {
+            add(&model.input_tokens, usage.all_input());
+            add(&model.cached_input_tokens, usage.cache_read);
+            add(&model.output_tokens, usage.output);
+        }
+    }
+}
