@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hyper::HeaderMap;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, HeaderValue};
 
 use crate::refusal::{Refusal, RefusalKind};
 use crate::settings::{Name, Secret, Tenant};
@@ -94,7 +94,7 @@ fn given_key(headers: &HeaderMap) -> Result<&[u8], Refusal> {
             Some(_) | None => b"",
         }
     });
-    let keys = headers.get_all(API_KEY_HEADER).into_iter().map(|value| value.as_bytes());
+    let keys = headers.get_all(API_KEY_HEADER).into_iter().map(HeaderValue::as_bytes);
     for key in bearers.chain(keys) {
         match given {
             Some(earlier) if earlier != key => {
@@ -116,7 +116,7 @@ fn unauthorized(message: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::{HeaderName, HeaderValue};
+    use hyper::header::HeaderName;
 
     use super::*;
 

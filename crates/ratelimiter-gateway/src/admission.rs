@@ -12,12 +12,12 @@ use ratelimiter::{
 use tokio::sync::oneshot;
 
 use crate::attempt::{Admitted, Attempt, CallContext};
-use crate::gateway::Shared;
 use crate::limiter::GatewayLimiter;
 use crate::limits::{Needs, NeedsError, ScopeKeys, Use, needs};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::settings::OnBackendError;
 use crate::settle::{AttemptEnd, Reserved};
+use crate::shared::Shared;
 
 /// How often the limits of a call are looked up again because one was deleted in between.
 const LOOKUPS_MAX: usize = 3;

@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming};
 use tokio::time::{Instant, Sleep};
 
 use crate::answer::{AnswerEnd, PlainMeter, StreamMeter};
 use crate::attempt::Attempt;
-use crate::gateway::Caller;
+use crate::caller::Caller;
 use crate::limiter::GatewayLimiter;
 use crate::observer::CallOutcome;
 use crate::settle::AttemptEnd;
@@ -34,6 +35,9 @@ pub(crate) struct AnswerBody<L: GatewayLimiter, C> {
     is_done: bool,
     _open: Option<OpenStream>,
 }
+
+/// The body of an answer.
+pub(crate) type GatewayBody<L, C> = Either<Full<Bytes>, AnswerBody<L, C>>;
 
 /// Reads usage as it passes.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::answer::Observed;
 use crate::estimate::Estimate;
-use crate::gateway::Shared;
 use crate::limiter::GatewayLimiter;
 use crate::observer::{CallOutcome, CallReport};
 use crate::price::Price;
 use crate::ratios::Ratio;
 use crate::settle::{AttemptEnd, Reserved, actuals, settle};
+use crate::shared::Shared;
 use crate::usage::Usage;
 
 /// How often a complete without an answer is sent; after that, the lease lapses.

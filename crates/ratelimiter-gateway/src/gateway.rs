@@ -1,14 +1,12 @@
 //! The gateway: finds out whose call it is and where it leads.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{Either, Full};
+use http_body_util::Either;
 use hyper::body::Body;
 use hyper::header::UPGRADE;
 use hyper::{Method, Request, Response};
@@ -18,54 +16,26 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::access::Access;
-use crate::answer_body::AnswerBody;
+use crate::answer_body::GatewayBody;
 use crate::api::Api;
+use crate::caller::Caller;
 use crate::limiter::GatewayLimiter;
 use crate::limits::KeyCache;
 use crate::observer::Observer;
+use crate::prepared::Target;
 use crate::ratios::Ratios;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::renewals::Renewals;
 use crate::request_body::BodyBounds;
 use crate::route::{Route, first_segment};
-use crate::settings::{OnBackendError, Provider, Settings};
+use crate::settings::{Provider, Settings};
+use crate::shared::{ProviderContext, Shared};
 use crate::upstream::{BoxError, Upstream, UpstreamError};
 
 /// A reverse proxy for LLM providers: each call is reserved, made, streamed back and settled.
 pub struct Gateway<L: GatewayLimiter> {
     shared: Arc<Shared<L>>,
     renewing: JoinHandle<()>,
-}
-
-/// What all calls share.
-#[derive(Debug)]
-pub(crate) struct Shared<L> {
-    pub(crate) limiter: L,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) runtime: Handle,
-    pub(crate) wait: Duration,
-    /// Hints of denials that are longer are exact.
-    pub(crate) longest_backoff: Duration,
-    pub(crate) on_backend_error: OnBackendError,
-    pub(crate) access: Access,
-    pub(crate) providers: Vec<ProviderContext>,
-    pub(crate) bodies: BodyBounds,
-    pub(crate) keys: KeyCache,
-    pub(crate) ratios: Ratios,
-    pub(crate) renewals: Renewals,
-    /// Completes that are under way.
-    pub(crate) tasks: TaskTracker,
-    pub(crate) open_streams: Arc<AtomicUsize>,
-}
-
-/// A provider and what is known of it.
-#[derive(Debug)]
-pub(crate) struct ProviderContext {
-    pub(crate) settings: Provider,
-    pub(crate) upstream: Upstream,
-    /// The models of which the provider does not take `stream_options`.
-    pub(crate) without_usage: Mutex<HashSet<Box<str>>>,
 }
 
 /// What a gateway is built on.
@@ -82,15 +52,6 @@ pub struct GatewayParts<L> {
     /// The longest hint of a denial that is not exact.
     pub longest_backoff: Duration,
 }
-
-/// The other end of a connection whose call is being answered.
-pub trait Caller: Clone + Send + Sync + Unpin + 'static {
-    /// Ready when nobody waits for the answer any more. Polled when the call's body has been read.
-    fn poll_gone(&self, context: &mut Context<'_>) -> Poll<()>;
-}
-
-/// The body of an answer.
-pub(crate) type GatewayBody<L, C> = Either<Full<Bytes>, AnswerBody<L, C>>;
 
 /// Why a gateway cannot start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -199,11 +160,6 @@ impl<L: GatewayLimiter> Gateway<L> {
 }
 
 impl<L: GatewayLimiter> Shared<L> {
-    fn provider_of(&self, path: &str) -> Option<usize> {
-        let (name, _) = first_segment(path)?;
-        self.providers.iter().position(|provider| provider.settings.name.as_str() == name)
-    }
-
     async fn route<B, C: Caller>(
         self: &Arc<Self>,
         provider: usize,
@@ -224,7 +180,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let method = request.method();
         match Route::find(settings.api, method, below, &settings.pass_through_paths) {
             Route::Metered { operation, rest } => {
-                let to = crate::metered::Target { provider, operation, rest };
+                let to = Target { provider, operation, rest };
                 self.metered(to, request, caller).await
             }
             Route::Passed { rest } => self.passed(provider, rest, request, caller).await,

@@ -9,6 +9,7 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use crate::api::Api;
+use crate::settings::Provider;
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -111,6 +112,20 @@ impl Refusal {
 
     pub(crate) fn retry_after(self, retry_after: Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
+    }
+
+    /// The provider did not answer.
+    pub(crate) fn no_answer(settings: &Provider) -> Self {
+        let message =
+            format!("the provider {} gave no answer; see the server's log", settings.name.as_str());
+        Self::new(RefusalKind::BadGateway, message)
+    }
+
+    /// The provider was silent for too long.
+    pub(crate) fn timed_out(settings: &Provider) -> Self {
+        let ms = settings.upstream_timeout.as_millis();
+        let message = format!("the provider {} sent no byte for {ms} ms", settings.name.as_str());
+        Self::new(RefusalKind::GatewayTimeout, message)
     }
 
     /// The answer, in the shape of this API.

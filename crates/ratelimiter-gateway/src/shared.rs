@@ -1,0 +1,60 @@
+//! What all calls share.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ratelimiter::clock::Clock;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+use crate::access::Access;
+use crate::limiter::GatewayLimiter;
+use crate::limits::KeyCache;
+use crate::observer::Observer;
+use crate::ratios::Ratios;
+use crate::renewals::Renewals;
+use crate::request_body::BodyBounds;
+use crate::route::first_segment;
+use crate::settings::{OnBackendError, Provider};
+use crate::upstream::Upstream;
+
+/// What all calls share.
+#[derive(Debug)]
+pub(crate) struct Shared<L> {
+    pub(crate) limiter: L,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) runtime: Handle,
+    pub(crate) wait: Duration,
+    /// Hints of denials that are longer are exact.
+    pub(crate) longest_backoff: Duration,
+    pub(crate) on_backend_error: OnBackendError,
+    pub(crate) access: Access,
+    pub(crate) providers: Vec<ProviderContext>,
+    pub(crate) bodies: BodyBounds,
+    pub(crate) keys: KeyCache,
+    pub(crate) ratios: Ratios,
+    pub(crate) renewals: Renewals,
+    /// Completes that are under way.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) open_streams: Arc<AtomicUsize>,
+}
+
+/// A provider and what is known of it.
+#[derive(Debug)]
+pub(crate) struct ProviderContext {
+    pub(crate) settings: Provider,
+    pub(crate) upstream: Upstream,
+    /// The models of which the provider does not take `stream_options`.
+    pub(crate) without_usage: Mutex<HashSet<Box<str>>>,
+}
+
+impl<L: GatewayLimiter> Shared<L> {
+    /// The provider whose name a path begins with.
+    pub(crate) fn provider_of(&self, path: &str) -> Option<usize> {
+        let (name, _) = first_segment(path)?;
+        self.providers.iter().position(|provider| provider.settings.name.as_str() == name)
+    }
+}

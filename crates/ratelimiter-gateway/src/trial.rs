@@ -1,0 +1,224 @@
+//! One attempt of a call at its provider, up to the head of its answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Either, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use ratelimiter::clock::Timestamp;
+
+use crate::answer::{PlainMeter, StreamMeter};
+use crate::answer_body::{AnswerBody, GatewayBody, Meter, OpenStream};
+use crate::attempt::Attempt;
+use crate::caller::Caller;
+use crate::headers::to_caller;
+use crate::limiter::GatewayLimiter;
+use crate::observer::CallOutcome;
+use crate::prepared::{Prepared, Target};
+use crate::refusal::Refusal;
+use crate::retry::pause_before_retry;
+use crate::settle::AttemptEnd;
+use crate::shared::Shared;
+use crate::upstream::{SendError, UpstreamBody, read_body};
+
+const LEASE_HEADER: HeaderName = HeaderName::from_static("x-ratelimiter-lease");
+const WAITED_HEADER: HeaderName = HeaderName::from_static("x-ratelimiter-waited-ms");
+/// The most bytes of an error that are read to find out what it is about.
+const ERROR_BYTES_MAX: usize = 64 * 1_024;
+/// Time for an error's body to arrive.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// One attempt at the provider.
+pub(crate) struct Trial<'a> {
+    pub(crate) target: Target<'a>,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) asks_for_usage: bool,
+    /// How often the call was repeated, and the wait that is left; `None` if it is not repeated any more.
+    pub(crate) retry: Option<(u32, Duration)>,
+}
+
+/// What came of an attempt: an answer for the caller, or a reason to try again.
+#[expect(clippy::large_enum_variant, reason = "nearly all are the large one, and none is kept")]
+pub(crate) enum Tried<L: GatewayLimiter, C> {
+    Answer(Response<GatewayBody<L, C>>),
+    Again {
+        after: Duration,
+    },
+    /// The provider does not take `stream_options`.
+    WithoutUsage,
+}
+
+impl Trial<'_> {
+    fn request(&self) -> Request<UpstreamBody> {
+        let Prepared { call, uri, headers, .. } = self.prepared;
+        let with_usage = call.body_with_usage.as_ref().filter(|_| self.asks_for_usage);
+        let body = with_usage.unwrap_or(&call.body).clone();
+        let mut request = Request::post(uri.clone()).body(read_body(body));
+        let request = request.as_mut().expect("the URL was checked");
+        *request.headers_mut() = headers.clone();
+        std::mem::replace(request, Request::new(read_body(Bytes::new())))
+    }
+
+    fn pause(&self, headers: Option<&HeaderMap>, now: Timestamp) -> Option<Duration> {
+        let (retries, left) = self.retry?;
+        pause_before_retry(headers, now, retries, left)
+    }
+}
+
+impl<L: GatewayLimiter> Shared<L> {
+    pub(crate) async fn try_once<C: Caller>(
+        &self,
+        trial: Trial<'_>,
+        mut attempt: Attempt<L>,
+        caller: Option<C>,
+    ) -> Result<Tried<L, C>, Refusal> {
+        let context = &self.providers[trial.target.provider];
+        let settings = &context.settings;
+        attempt.sends();
+        let sending = context.upstream.send(trial.request());
+        let answer = match tokio::time::timeout(settings.upstream_timeout, sending).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(SendError::NotSent(reason))) => {
+                if let Some(after) = trial.pause(None, self.clock.now()) {
+                    attempt.settle(AttemptEnd::NeverSent);
+                    return Ok(Tried::Again { after });
+                }
+                tracing::warn!(provider = settings.name.as_str(), reason, "a call was not sent");
+                attempt.end(AttemptEnd::NeverSent, CallOutcome::NoAnswer);
+                return Err(Refusal::no_answer(settings));
+            }
+            Ok(Err(SendError::NoAnswer(reason))) => {
+                tracing::warn!(
+                    provider = settings.name.as_str(),
+                    reason,
+                    "a call was not answered"
+                );
+                attempt.end(AttemptEnd::NoAnswer, CallOutcome::NoAnswer);
+                return Err(Refusal::no_answer(settings));
+            }
+            Err(_) => {
+                attempt.end(AttemptEnd::NoAnswer, CallOutcome::NoAnswer);
+                return Err(Refusal::timed_out(settings));
+            }
+        };
+        if answer.status().is_success() {
+            return Ok(Tried::Answer(self.pass_on(&trial, attempt, answer, caller)));
+        }
+        self.refused(&trial, attempt, answer, caller).await
+    }
+
+    /// The provider answers: its answer passes, and is read on its way.
+    fn pass_on<C: Caller>(
+        &self,
+        trial: &Trial<'_>,
+        attempt: Attempt<L>,
+        answer: Response<Incoming>,
+        caller: Option<C>,
+    ) -> Response<GatewayBody<L, C>> {
+        let (parts, body) = answer.into_parts();
+        let mut headers = to_caller(&parts.headers);
+        add_own_headers(&mut headers, &attempt);
+        let (meter, open) = match Encoding::of(&parts.headers) {
+            Encoding::Unreadable => (Meter::Unreadable, None),
+            Encoding::Plain => (Meter::Plain(PlainMeter::new(trial.target.operation)), None),
+            Encoding::Stream => {
+                // What is withheld was announced.
+                headers.remove(CONTENT_LENGTH);
+                let meter = StreamMeter::new(trial.target.operation, trial.asks_for_usage);
+                (Meter::Stream(meter), Some(OpenStream::new(&self.open_streams)))
+            }
+        };
+        let silence_max = self.providers[trial.target.provider].settings.upstream_timeout;
+        let body = AnswerBody::new(body, meter, Some(attempt), caller, silence_max, open);
+        let mut response = Response::new(Either::Right(body));
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// The provider refuses the call: it is made again where that helps, else its caller gets the refusal as it is.
+    async fn refused<C: Caller>(
+        &self,
+        trial: &Trial<'_>,
+        mut attempt: Attempt<L>,
+        answer: Response<Incoming>,
+        caller: Option<C>,
+    ) -> Result<Tried<L, C>, Refusal> {
+        let (parts, body) = answer.into_parts();
+        let mut headers = to_caller(&parts.headers);
+        add_own_headers(&mut headers, &attempt);
+        let is_rate = parts.status == StatusCode::TOO_MANY_REQUESTS;
+        let may_retry = is_rate || parts.status == StatusCode::SERVICE_UNAVAILABLE;
+        let rejects_usage = parts.status == StatusCode::BAD_REQUEST && trial.asks_for_usage;
+        let outcome = if is_rate { CallOutcome::RefusedRate } else { CallOutcome::Refused };
+        if !may_retry && !rejects_usage {
+            attempt.end(AttemptEnd::Refused, outcome);
+            let silence_max = self.providers[trial.target.provider].settings.upstream_timeout;
+            let body = AnswerBody::new(body, Meter::None, None, caller, silence_max, None);
+            let mut response = Response::new(Either::Right(body));
+            *response.status_mut() = parts.status;
+            *response.headers_mut() = headers;
+            return Ok(Tried::Answer(response));
+        }
+        // The body decides. It is short, or nobody needs it.
+        let reading = Limited::new(body, ERROR_BYTES_MAX).collect();
+        let body = match tokio::time::timeout(ERROR_TIMEOUT, reading).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) | Err(_) => Bytes::new(),
+        };
+        if rejects_usage && contains(&body, b"stream_options") {
+            attempt.settle(AttemptEnd::Refused);
+            return Ok(Tried::WithoutUsage);
+        }
+        if may_retry
+            && !contains(&body, b"insufficient_quota")
+            && let Some(after) = trial.pause(Some(&parts.headers), self.clock.now())
+        {
+            attempt.settle(AttemptEnd::Refused);
+            return Ok(Tried::Again { after });
+        }
+        attempt.end(AttemptEnd::Refused, outcome);
+        headers.remove(CONTENT_LENGTH);
+        let mut response = Response::new(Either::Left(body.into()));
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = headers;
+        Ok(Tried::Answer(response))
+    }
+}
+
+/// How an answer can be read.
+enum Encoding {
+    Plain,
+    Stream,
+    /// It is compressed, although that was not asked for.
+    Unreadable,
+}
+
+impl Encoding {
+    fn of(headers: &HeaderMap) -> Self {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let is_stream = text(CONTENT_TYPE.as_str()).is_some_and(|kind| {
+            kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
+        });
+        match text(CONTENT_ENCODING.as_str()) {
+            Some(encoding) if !encoding.trim().eq_ignore_ascii_case("identity") => Self::Unreadable,
+            Some(_) | None if is_stream => Self::Stream,
+            Some(_) | None => Self::Plain,
+        }
+    }
+}
+
+fn add_own_headers<L: GatewayLimiter>(headers: &mut HeaderMap, attempt: &Attempt<L>) {
+    if let Some(lease) = attempt.lease() {
+        let lease = HeaderValue::try_from(lease.to_string());
+        headers.insert(LEASE_HEADER, lease.expect("a ULID is visible ASCII"));
+    }
+    let waited = u64::try_from(attempt.waited.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(WAITED_HEADER, waited.into());
+}
+
+fn contains(body: &[u8], text: &[u8]) -> bool {
+    body.windows(text.len()).any(|window| window == text)
+}
