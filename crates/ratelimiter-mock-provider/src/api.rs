@@ -20,13 +20,20 @@ pub(crate) enum Endpoint {
 }
 
 impl Api {
-    /// Whose API a request means; unknown paths are OpenAI's unless a header says otherwise.
+    /// Whose API a request means; of paths that both or neither have, a header tells.
     pub(crate) fn of(path: &str, headers: &HeaderMap) -> Self {
-        let is_messages = path == "/v1/messages" || path.starts_with("/v1/messages/");
-        if is_messages || headers.contains_key("anthropic-version") {
-            Self::Anthropic
-        } else {
-            Self::OpenAi
+        match Endpoint::at(path) {
+            Some(Endpoint::Messages | Endpoint::CountTokens) => Self::Anthropic,
+            Some(
+                Endpoint::ChatCompletions
+                | Endpoint::Completions
+                | Endpoint::Responses
+                | Endpoint::Embeddings,
+            ) => Self::OpenAi,
+            Some(Endpoint::Models) | None if headers.contains_key("anthropic-version") => {
+                Self::Anthropic
+            }
+            Some(Endpoint::Models) | None => Self::OpenAi,
         }
     }
 }

@@ -1,5 +1,4 @@
 #![doc = include_str!("../README.md")]
-#![allow(clippy::doc_markdown, reason = "OpenAI is the name of a company, not of an item")]
 
 mod answer;
 mod anthropic;

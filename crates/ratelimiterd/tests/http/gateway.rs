@@ -163,8 +163,9 @@ impl GatewayTest {
         headers: &[(&str, &str)],
     ) -> Response<Incoming> {
         let body = operation.body(is_stream).to_string();
-        let version = [("anthropic-version", "2023-06-01")];
-        let headers: Vec<_> = headers.iter().chain(&version).copied().collect();
+        let version = ("anthropic-version", "2023-06-01");
+        let version = (operation == Operation::Messages).then_some(version);
+        let headers: Vec<_> = headers.iter().copied().chain(version).collect();
         self.send(Method::POST, operation.path(), &headers, body).await
     }
 

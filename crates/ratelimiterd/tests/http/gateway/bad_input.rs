@@ -2,6 +2,7 @@
 
 use hyper::Method;
 use ratelimiter::Limiter;
+use ratelimiterd::config::Config;
 use serde_json::json;
 
 use super::{GatewayTest, Operation, client, mock, section, send, set_gateway, whole};
@@ -70,9 +71,11 @@ async fn gw_15_without_the_backend_a_call_is_refused_or_sent_as_configured() {
     for (choice, status) in [("deny", 503), ("allow", 200)] {
         let mut section = section(&mock);
         section["on_backend_error"] = json!(choice);
-        let server =
-            TestServer::start_on(|_| UnreachableBackend, |config| set_gateway(config, section))
-                .await;
+        let change = |config: &mut Config| {
+            set_gateway(config, section);
+            config.server.request_timeout_ms = 50;
+        };
+        let server = TestServer::start_on(|_| UnreachableBackend, change).await;
         let uri = format!("http://{}/openai/v1/chat/completions", server.addr());
         let body = Operation::Chat.body(false).to_string();
         let answer = whole(send(&client(), Method::POST, &uri, &[], body.into()).await).await;
