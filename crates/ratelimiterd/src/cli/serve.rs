@@ -95,24 +95,20 @@ fn hint_policy(config: &HintsConfig) -> HintPolicy {
     }
 }
 
-/// Reads the tokens and the certificate again, each on its own: one may be bad and the other good.
+/// Reads the tokens, the keys of the gateway and the certificate again, each on its own: one may be bad and the others good.
 async fn reload(
     server: &Server,
     auth: &mut AuthConfig,
     read_config: &impl Fn() -> Result<Config, ConfigError>,
 ) {
-    let had_tokens = auth.has_tokens();
-    let is_about_tokens = match reread_tokens(server, read_config) {
-        Ok((new, tokens)) => {
-            *auth = new;
-            let is_about_tokens = had_tokens || tokens > 0;
-            if is_about_tokens {
-                tracing::info!(tokens, "tokens reloaded");
-            }
-            is_about_tokens
+    // Blocks, but only the task that waits for signals.
+    let is_about_keys = match read_config() {
+        Ok(config) => {
+            let has_gateway_keys = reload_gateway(server, &config);
+            reload_tokens(server, auth, config.auth) || has_gateway_keys
         }
-        Err(errors) => {
-            for error in errors {
+        Err(ConfigError { errors }) => {
+            for error in errors.iter().map(ToString::to_string) {
                 tracing::error!(error, "tokens not reloaded; the old ones stay valid");
             }
             true
@@ -120,7 +116,7 @@ async fn reload(
     };
     match server.reload().await {
         Ok(Reloaded::Certificate) => tracing::info!("certificate reloaded"),
-        Ok(Reloaded::Nothing) if is_about_tokens => {}
+        Ok(Reloaded::Nothing) if is_about_keys => {}
         Ok(Reloaded::Nothing) => {
             tracing::info!("nothing to reload; server.tls is not set, and there are no tokens");
         }
@@ -131,24 +127,35 @@ async fn reload(
     }
 }
 
-/// Reads the config, the token files and the key files of the gateway; returns the new settings and the number of tokens. Blocks, but
-/// only the task that waits for signals.
-fn reread_tokens(
-    server: &Server,
-    read_config: &impl Fn() -> Result<Config, ConfigError>,
-) -> Result<(AuthConfig, usize), Vec<String>> {
-    let text = |ConfigError { errors }| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let config = read_config().map_err(text)?;
-    match server.reload_gateway(&config) {
+/// Whether there are tokens, or were before.
+fn reload_tokens(server: &Server, auth: &mut AuthConfig, new: AuthConfig) -> bool {
+    match server.reload_tokens(&new) {
+        Ok(tokens) => {
+            let had_tokens = auth.has_tokens();
+            *auth = new;
+            if had_tokens || tokens > 0 {
+                tracing::info!(tokens, "tokens reloaded");
+            }
+            had_tokens || tokens > 0
+        }
+        Err(error) => {
+            let error = error.to_string();
+            tracing::error!(error, "tokens not reloaded; the old ones stay valid");
+            true
+        }
+    }
+}
+
+/// Whether there is a gateway.
+fn reload_gateway(server: &Server, config: &Config) -> bool {
+    match server.reload_gateway(config) {
         Ok(true) => tracing::info!("keys of the gateway reloaded"),
-        Ok(false) => {}
+        Ok(false) => return false,
         Err(error) => {
             tracing::error!(%error, "keys of the gateway not reloaded; the old ones stay valid");
         }
     }
-    let auth = config.auth;
-    let tokens = server.reload_tokens(&auth).map_err(|error| vec![error.to_string()])?;
-    Ok((auth, tokens))
+    true
 }
 
 struct Signals {

@@ -4,6 +4,7 @@ mod access;
 mod admission;
 mod bad_input;
 mod retries;
+mod seen;
 mod settling;
 mod shutdown;
 mod streams;

@@ -72,7 +72,7 @@ fn ops_04_sighup_reads_the_tokens_again_and_keeps_the_old_ones_when_the_new_are_
             two.replace("[read]", "[raed]"),
             "config.yaml: auth.tokens[1].may[0]: must be call, read or admin",
         ),
-        (format!("{two}  - ["), "config.yaml: "),
+        (format!("{two}  - ["), "config.yaml: while parsing a block mapping"),
         (two.replace("file:token", "file:nowhere"), "config.yaml: auth.tokens[0].token: nowhere: "),
         (
             two.replace("tokens", "allow_anonymous: x\n  tokens"),

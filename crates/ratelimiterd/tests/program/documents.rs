@@ -11,7 +11,8 @@ use ratelimiterd::config::{Config, Layers};
 
 use testkit::without_settings;
 
-use crate::process::{PROGRAM, Process, with_one_moment};
+use crate::gateway::MockProgram;
+use crate::process::{PROGRAM, Process, program, with_one_moment};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -37,12 +38,18 @@ fn session(document: &str) -> Vec<(String, String)> {
 
 #[test]
 fn the_readme_shows_what_its_commands_print() {
-    run_session("README.md", 3);
+    run_session("README.md", 6);
 }
 
 #[test]
 fn the_quick_start_shows_what_its_commands_print() {
     run_session("docs/guide/quick-start.md", 4);
+}
+
+/// GW-14
+#[test]
+fn gw_14_the_page_about_the_gateway_shows_what_its_commands_print() {
+    run_session("docs/gateway.md", 2);
 }
 
 /// CAL-01, CAL-03, TPL-02, TPL-03, TPL-04
@@ -78,12 +85,16 @@ fn shd_01_shd_02_the_page_about_shadow_mode_shows_what_its_commands_print() {
     run_session("docs/guide/try-before-you-enforce.md", 7);
 }
 
-/// Runs the commands of a document against a new server, and compares what they print.
+/// Runs the commands of a document against a new server with the gateway's example, and compares what they print.
 fn run_session(document: &str, blocks: usize) {
     let has_curl = Command::new("curl").arg("--version").output().is_ok();
     assert!(has_curl, "{document} uses curl, which this machine does not have");
     let folder = tempfile::tempdir().unwrap();
-    let server = Process::start(folder.path());
+    let mock = MockProgram::start(&[]);
+    mock.write_example(folder.path());
+    let mut command = program();
+    command.args(["--listen", "127.0.0.1:0", "--config", "gateway.example.yaml"]);
+    let server = Process::start_as(command, folder.path());
     let session = session(&std::fs::read_to_string(root().join(document)).unwrap());
     assert_eq!(session.len(), blocks, "blocks of {document}");
     let (path, programs) = (std::env::var("PATH").unwrap(), Path::new(PROGRAM).parent().unwrap());

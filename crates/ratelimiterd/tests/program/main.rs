@@ -8,6 +8,7 @@ mod crash;
 mod crowd;
 mod documents;
 mod encrypted;
+mod gateway;
 mod limits_file;
 mod process;
 mod secrets;
