@@ -1,4 +1,4 @@
-//! What a call may use, estimated before it is made.
+//! What a call may use, estimated before it is made (`GW-03`).
 
 use crate::call::{Call, OutputBound};
 use crate::ratios::Ratio;
@@ -85,8 +85,9 @@ mod tests {
         (estimate.input, estimate.output)
     }
 
+    /// GW-03
     #[test]
-    fn the_output_is_the_callers_bound_for_each_answer() {
+    fn gw_03_the_output_is_the_callers_bound_for_each_answer() {
         for (operation, body, output) in [
             (Operation::ChatCompletions, r#"{"model":"m","max_tokens":7}"#, 7),
             (Operation::ChatCompletions, r#"{"model":"m","max_completion_tokens":7,"n":3}"#, 21),
@@ -104,8 +105,9 @@ mod tests {
         }
     }
 
+    /// GW-03
     #[test]
-    fn the_models_settings_bound_the_output_that_the_caller_does_not() {
+    fn gw_03_the_models_settings_bound_the_output_that_the_caller_does_not() {
         let model = |default_output_tokens, max_output_tokens| Model {
             name: "m".to_owned(),
             aliases: Vec::new(),
@@ -122,8 +124,9 @@ mod tests {
         }
     }
 
+    /// GW-03
     #[test]
-    fn input_that_only_the_provider_sees_has_a_reserve() {
+    fn gw_03_input_that_only_the_provider_sees_has_a_reserve() {
         let visible = estimate(Operation::Responses, r#"{"model":"m","input":"a"}"#).0;
         for hidden in [
             r#"{"model":"m","input":"a","previous_response_id":"r"}"#,
@@ -139,8 +142,9 @@ mod tests {
         assert!(estimate(Operation::Responses, own).0 < visible + 100);
     }
 
+    /// GW-03
     #[test]
-    fn binary_input_is_not_counted_as_text() {
+    fn gw_03_binary_input_is_not_counted_as_text() {
         let image = format!(
             r#"{{"model":"m","messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{}"}}}}]}}]}}"#,
             "A".repeat(1_000_000)

@@ -92,8 +92,9 @@ impl Recent {
 mod tests {
     use super::*;
 
+    /// GW-03
     #[test]
-    fn a_ratio_is_on_the_safe_side_until_it_is_learned() {
+    fn gw_03_a_ratio_is_on_the_safe_side_until_it_is_learned() {
         let ratios = Ratios::default();
         for _ in 0..CALLS_MIN {
             assert_eq!(ratios.get(0, "m"), Ratio::SAFE);
@@ -109,8 +110,9 @@ mod tests {
         assert_eq!(ratios.get(0, "m").tokens(1_000), 275, "and is forgotten in time");
     }
 
+    /// GW-03
     #[test]
-    fn short_texts_teach_nothing() {
+    fn gw_03_short_texts_teach_nothing() {
         let ratios = Ratios::default();
         for _ in 0..CALLS_MIN {
             ratios.learn(0, "m", BYTES_MIN - 1, 1);

@@ -56,10 +56,11 @@ pub(crate) const LIMITS_FILE: [&str; 5] = [
     "[]",
 ];
 
-pub(crate) const CONFIG: [&str; 5] = [
+pub(crate) const CONFIG: [&str; 6] = [
     "server: { listen_addr: \"127.0.0.1:8080\", backend: \"tigerbeetle\", tls: { } }\nregistry: { path: \"./data/limits.json\", limits_max: 10 }\ntigerbeetle: { cluster_id: \"340282366920938463463374607431768211455\", addresses: [\"127.0.0.1:3000\"], sessions: 8, max_batch_events: 8000, flush_interval_micros: 200, request_timeout_ms: 2000 }\n",
     "# comment\nserver:\n  listen_addr: ':8080'\n  connections_max: 7\nauth:\n  client_tokens: [a, \"b\"]\n  admin_tokens:\n    - c\nhints: { rolling_factor: 1.5, decreasing_ms: 10_000 }\n",
     "auth:\n  tokens:\n    - { name: ci, token: abc, may: [call, read] }\n    - name: ops\n      token: def\n      may: [admin]\n      keys: [\"global:**\", tenant:acme:daily_tokens]\n",
+    "gateway:\n  wait_ms: 5000\n  tenants: [ { name: acme, key: abc, models: [m] } ]\n  providers:\n    - { name: a, api: openai, base_url: 'https://h/v1', api_key: k, rate_counts: reserved, pass_through_paths: [files/*], models: { m: { aliases: [m-2], price: { input: 2.50, output: 1e1, tiers: [ { above_input_tokens: 9, input: 1, output: 2 } ] } }, o: } }\n",
     "log: &log { format: json, level: warn }\nmetrics:\n  keys_max: 0\nmemory: {remember_seconds: 600}\n",
     "",
 ];

@@ -254,7 +254,7 @@ fn is_bare(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')
 }
 
-/// The bytes of an escaped UTF-16 unit in UTF-8; the two halves of a pair make four.
+/// The bytes of an escaped code unit in UTF-8; the two halves of a pair make four.
 fn utf8_bytes(code: u32) -> u64 {
     match code {
         0..0x80 => 1,

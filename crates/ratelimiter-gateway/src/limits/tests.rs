@@ -101,9 +101,9 @@ fn gw_02_a_cost_limit_needs_a_price_and_32_limits_are_the_most() {
     assert_eq!(most.hold_timeout, Some(Duration::from_mins(1)));
 }
 
-/// What can never fit is told at once; a bound that nobody stated is cut.
+/// GW-03: what can never fit is told at once; a bound that nobody stated is cut.
 #[test]
-fn what_the_caller_did_not_state_is_cut_to_the_capacity() {
+fn gw_03_what_the_caller_did_not_state_is_cut_to_the_capacity() {
     let tpm = |capacity| [("global:llm:openai:gpt-4o:tpm", capacity)];
     check(
         &scope(None),

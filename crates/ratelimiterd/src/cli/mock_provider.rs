@@ -120,7 +120,7 @@ mod tests {
         <Program as clap::Parser>::try_parse_from(arguments).map(|program| program.mock.options())
     }
 
-    /// GW-14
+    /// GW-14, CMD-07
     #[test]
     fn the_defaults_are_those_of_the_library() {
         let options = options(&[]).expect("no argument is required");

@@ -107,10 +107,8 @@ pub(super) fn one<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Token, D
 pub(super) fn optional<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Token>, D::Error> {
-    match Value::deserialize(deserializer)? {
-        Value::Null => Ok(None),
-        value => read(value).map(Some),
-    }
+    let value = Value::deserialize(deserializer)?;
+    if value.is_null() { Ok(None) } else { read(value).map(Some) }
 }
 
 fn read<E: Error>(item: Value) -> Result<Token, E> {
