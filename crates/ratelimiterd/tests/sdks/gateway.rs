@@ -10,7 +10,7 @@ use ratelimiter_mock_provider::{CallEnd, MockOptions, MockProvider};
 use serde_json::{Value, json};
 use testkit::{Process, Server, eventually, without_settings};
 
-use crate::script::{Sdk, Used};
+use crate::sdk::{Sdk, Used};
 
 /// What the scripts call, besides their SDK's own models. The names of the others say what limits they have.
 const MODELS: [&str; 5] = ["small", "one-a-day", "one-in-two-seconds", "one-at-a-time", "busy"];

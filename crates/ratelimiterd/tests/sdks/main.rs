@@ -8,12 +8,14 @@
 
 mod gateway;
 mod script;
+mod sdk;
 
 use std::process::ExitCode;
 
 use testkit::Suite;
 
-use crate::script::{Language, Script, Sdk};
+use crate::script::{Language, Script};
+use crate::sdk::Sdk;
 
 fn main() -> ExitCode {
     let no_python = Language::Python.place().is_none().then_some(

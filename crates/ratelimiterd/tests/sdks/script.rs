@@ -8,20 +8,14 @@ use std::os::unix::fs::symlink;
 use std::path::{self, Path, PathBuf};
 use std::process::Command;
 
-use serde::Deserialize;
 use testkit::{Process, run};
 
 use crate::gateway::Gateway;
+use crate::sdk::{Sdk, Used};
 
 /// What the SDKs read from the environment, and the libraries below them.
 const FOREIGN_SETTINGS: [&str; 4] = ["OPENAI_", "ANTHROPIC_", "PYTHON", "NODE_"];
 const GIVEN: &str = "tests without it are ignored";
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Sdk {
-    OpenAi,
-    Anthropic,
-}
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Language {
@@ -33,39 +27,6 @@ pub(crate) enum Language {
 pub(crate) struct Script {
     pub(crate) sdk: Sdk,
     pub(crate) language: Language,
-}
-
-/// What a script's calls of a model used.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Used {
-    /// Calls that were answered to the end, and their tokens.
-    pub(crate) requests: u64,
-    pub(crate) input: u64,
-    pub(crate) output: u64,
-    /// Streams that were broken off, or ended with an error.
-    pub(crate) cut: u64,
-    /// Calls that were refused for lack of room and not repeated.
-    pub(crate) refused: u64,
-}
-
-impl Sdk {
-    pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::OpenAi => "openai",
-            Self::Anthropic => "anthropic",
-        }
-    }
-
-    /// Where a program would have the provider's own URL.
-    const fn path(self) -> &'static str {
-        match self {
-            Self::OpenAi => "/openai/v1",
-            Self::Anthropic => "/anthropic",
-        }
-    }
 }
 
 impl Language {
