@@ -49,20 +49,19 @@ impl BodyBounds {
         if length.is_some_and(|length: usize| length > self.bytes_max) {
             return Err(self.too_large());
         }
-        let read = self.read_frames(length.unwrap_or_default(), body);
-        tokio::time::timeout(READ_TIMEOUT, read).await.unwrap_or_else(|_| {
+        tokio::time::timeout(READ_TIMEOUT, self.read_frames(body)).await.unwrap_or_else(|_| {
             let message = format!("the body did not arrive within {} s", READ_TIMEOUT.as_secs());
             Err(Refusal::new(RefusalKind::TooSlow, message))
         })
     }
 
-    async fn read_frames<B>(&self, length: usize, body: B) -> Result<HeldBody, Refusal>
+    /// Only what has arrived counts as held: whoever announces much and sends little takes no room.
+    async fn read_frames<B>(&self, body: B) -> Result<HeldBody, Refusal>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,
     {
         let mut body = std::pin::pin!(body);
         let mut share = None;
-        self.hold(&mut share, length)?;
         let mut bytes = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let frame = frame
@@ -144,6 +143,17 @@ mod tests {
         assert!(read(&bounds, &[PIECE_BYTES; 4]).await.is_ok());
         drop(first);
         assert!(read(&bounds, &[PIECE_BYTES; 10]).await.is_ok(), "a share returns with its body");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_only_announced_takes_no_room() {
+        let bounds = BodyBounds::new(PIECE_BYTES, PIECE_BYTES);
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_LENGTH, PIECE_BYTES.into());
+        let silent = StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>());
+        let mut reading = std::pin::pin!(bounds.read(&headers, silent));
+        assert!(futures::poll!(&mut reading).is_pending());
+        assert!(read(&bounds, &[PIECE_BYTES]).await.is_ok());
     }
 
     /// GW-10
