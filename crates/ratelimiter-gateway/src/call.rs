@@ -5,6 +5,7 @@ mod content;
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -75,6 +76,19 @@ struct Fields<'a> {
     n: Option<u64>,
     best_of: Option<u64>,
     background: Option<bool>,
+    // What becomes input is read as a whole; here it is only not there twice.
+    #[serde(rename = "messages")]
+    _messages: Option<IgnoredAny>,
+    #[serde(rename = "input")]
+    _input: Option<IgnoredAny>,
+    #[serde(rename = "prompt")]
+    _prompt: Option<IgnoredAny>,
+    #[serde(rename = "system")]
+    _system: Option<IgnoredAny>,
+    #[serde(rename = "instructions")]
+    _instructions: Option<IgnoredAny>,
+    #[serde(rename = "tools")]
+    _tools: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -262,6 +276,7 @@ mod tests {
             (r#"{"model":"a b"}"#, "1 to 128 characters"),
             (r#"{"model":"a:*"}"#, "1 to 128 characters"),
             (r#"{"model":"a","model":"b"}"#, "duplicate field `model`"),
+            (r#"{"model":"a","messages":["long"],"messages":[]}"#, "duplicate field `messages`"),
             (r#"{"model":"a","max_tokens":-1}"#, "invalid value"),
             (r#"{"model":"a","stream":"yes"}"#, "invalid type"),
             (r#"{"model":"a","stream":true,"stream_options":1}"#, "must be an object"),

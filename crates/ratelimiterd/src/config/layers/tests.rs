@@ -75,7 +75,7 @@ auth: { client_tokens: ["two words"], allow_anonymous: maybe }
             config.yaml: server.connections_max: must be 1 to 1000000, not 0
             config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `waiters_max`, `tls`
             config.yaml: server.request_timeout_ms: invalid type: string "soon", expected u64
-            config.yaml: sever: unknown field `sever`, expected one of `server`, `registry`, `auth`, `log`, `metrics`, `hints`, `memory`, `tigerbeetle`, `redis`
+            config.yaml: sever: unknown field `sever`, expected one of `server`, `registry`, `auth`, `log`, `metrics`, `hints`, `memory`, `tigerbeetle`, `redis`, `gateway`
             config.yaml: tigerbeetle.addresses: must be 1 to 6 addresses, not 0
             config.yaml: tigerbeetle.cluster_id: invalid type: integer `0`, expected a string
             config.yaml: tigerbeetle.max_batch_events: must be 1 to 8189, not 8190
