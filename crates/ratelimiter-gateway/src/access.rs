@@ -51,9 +51,14 @@ impl Keys {
     /// The tenant that calls: by its key if there are tenants, else by a header.
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<CallerTenant, Refusal> {
         if self.tenants.is_empty() {
-            let Some(value) = headers.get(TENANT_HEADER) else {
+            let mut given = headers.get_all(TENANT_HEADER).into_iter();
+            let Some(value) = given.next() else {
                 return Ok(CallerTenant { name: None, models: None });
             };
+            if given.next().is_some() {
+                let message = format!("{TENANT_HEADER} is there twice; a call has one tenant");
+                return Err(Refusal::new(RefusalKind::Invalid, message));
+            }
             let name = value.to_str().ok().and_then(|text| Name::new(text).ok());
             let name = name.ok_or_else(|| {
                 let message =
@@ -165,6 +170,7 @@ mod tests {
         for (headers, expected) in [
             (&[("x-ratelimiter-tenant", "acme"), ("authorization", "Bearer sk")][..], "acme"),
             (&[], "nobody"),
+            (&[("x-ratelimiter-tenant", "a"), ("x-ratelimiter-tenant", "b")], "Invalid"),
             (&[("x-ratelimiter-tenant", "a:b")], "Invalid"),
             (&[("x-ratelimiter-tenant", "")], "Invalid"),
         ] {

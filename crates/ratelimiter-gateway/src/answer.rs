@@ -37,6 +37,16 @@ pub(crate) struct Observed {
     pub(crate) end: AnswerEnd,
 }
 
+impl Observed {
+    /// Of a plain answer with so many bytes. If nothing in it is of a known form, it may be text, all of it.
+    pub(crate) fn or_received(self, received: u64) -> Self {
+        let is_understood = self.usage.is_some()
+            || self.end == AnswerEnd::Failed
+            || self.end == AnswerEnd::Complete && self.output_bytes > 0;
+        Self { output_bytes: if is_understood { self.output_bytes } else { received }, ..self }
+    }
+}
+
 /// Whether an answer has ended, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AnswerEnd {

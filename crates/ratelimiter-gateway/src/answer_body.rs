@@ -143,8 +143,9 @@ impl<L: GatewayLimiter, C: Caller> AnswerBody<L, C> {
         while self.timer.as_mut().poll(context).is_ready() {
             let silent_until = self.last_byte_at + self.silence_max;
             if silent_until <= Instant::now() {
-                self.settle(Some(CallOutcome::Cut));
-                return Poll::Ready(AnswerError::Silent(self.silence_max));
+                let error = AnswerError::Silent(self.silence_max);
+                self.cut(&error);
+                return Poll::Ready(error);
             }
             self.timer.as_mut().reset(silent_until);
         }
@@ -153,25 +154,29 @@ impl<L: GatewayLimiter, C: Caller> AnswerBody<L, C> {
 }
 
 impl<L: GatewayLimiter, C> AnswerBody<L, C> {
+    /// The provider did not send its answer to the end.
+    fn cut(&mut self, error: &AnswerError) {
+        if let Some(attempt) = &self.attempt {
+            attempt.log_cut(error);
+        }
+        self.settle(Some(CallOutcome::Cut));
+    }
+
     /// Settles the call: it was answered to the end, or `cut` says why it was not.
     fn settle(&mut self, cut: Option<CallOutcome>) {
         self.is_done = true;
         let Some(mut attempt) = self.attempt.take().filter(|attempt| !attempt.is_ended()) else {
             return;
         };
-        let mut observed = match &self.meter {
+        let observed = match &self.meter {
             Meter::None => return,
-            Meter::Plain(meter) => meter.observed(),
+            Meter::Plain(meter) => meter.observed().or_received(self.received),
             Meter::Stream(meter) => meter.observed(),
             Meter::Unreadable => {
                 let outcome = cut.unwrap_or(CallOutcome::Answered);
                 return attempt.end(AttemptEnd::NoAnswer, outcome);
             }
         };
-        if matches!(self.meter, Meter::Plain(_)) && observed.end == AnswerEnd::Open {
-            // What is no JSON may be text.
-            observed.output_bytes = self.received;
-        }
         let counted = attempt.counted(&observed);
         let is_reasoning = observed.is_reasoning;
         let is_stream = matches!(self.meter, Meter::Stream(_));
@@ -212,8 +217,9 @@ impl<L: GatewayLimiter, C: Caller + Unpin> Body for AnswerBody<L, C> {
                     return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest))));
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    this.settle(Some(CallOutcome::Cut));
-                    return Poll::Ready(Some(Err(AnswerError::Cut(error.to_string()))));
+                    let error = AnswerError::Cut(error.to_string());
+                    this.cut(&error);
+                    return Poll::Ready(Some(Err(error)));
                 }
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => {

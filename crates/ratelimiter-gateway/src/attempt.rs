@@ -103,6 +103,13 @@ impl<L: GatewayLimiter> Attempt<L> {
         self.is_ended
     }
 
+    /// Tells operators that its answer did not come to its end.
+    pub(crate) fn log_cut(&self, error: &impl std::fmt::Display) {
+        let provider = self.shared.providers[self.context.provider].settings.name.as_str();
+        let lease = self.lease.map(|lease| lease.to_string());
+        tracing::warn!(provider, lease, %error, "an answer was cut");
+    }
+
     /// Settles it; the call goes on with another attempt.
     pub(crate) fn settle(&mut self, end: AttemptEnd) -> Option<Usage> {
         assert!(!self.is_ended, "an attempt ends once");

@@ -11,11 +11,10 @@ use serde_json::value::RawValue;
 
 pub(crate) use self::content::Content;
 use crate::api::Operation;
+use crate::model_name::{MODEL_BYTES_MAX, is_model_name};
 
 /// Asks the provider for usage at the end of a stream.
 const WITH_USAGE: &str = r#"{"include_usage":true}"#;
-/// The most bytes of a model's name.
-const MODEL_BYTES_MAX: usize = 128;
 
 /// A call to a provider.
 #[derive(Debug)]
@@ -54,6 +53,8 @@ pub(crate) enum CallError {
     NotAnObject,
     #[error("the body cannot be read as JSON of a call: {0}")]
     NotJson(String),
+    #[error("`{path}`: {error}")]
+    Field { path: String, error: String },
     #[error(
         "`model` must be 1 to {MODEL_BYTES_MAX} characters without white space and without `*`"
     )]
@@ -111,7 +112,12 @@ impl Call {
             return Err(CallError::NotAnObject);
         }
         let not_json = |error: serde_json::Error| CallError::NotJson(error.to_string());
-        let fields: Fields<'_> = serde_json::from_str(text).map_err(not_json)?;
+        let fields: Fields<'_> = match serde_json::from_str(text) {
+            Ok(fields) => fields,
+            Err(error) => {
+                return Err(located::<Fields<'_>>(text).unwrap_or_else(|| not_json(error)));
+            }
+        };
         let content = Content::read(operation, &serde_json::from_str(text).map_err(not_json)?);
         let model = Box::<str>::from(&*fields.model);
         if !is_model_name(&model) {
@@ -153,10 +159,13 @@ impl Call {
     }
 }
 
-/// The key of a limit has no white space, and one with a `*` names a template.
-fn is_model_name(model: &str) -> bool {
-    let fits = (1..=MODEL_BYTES_MAX).contains(&model.len());
-    fits && !model.contains(|c: char| c.is_whitespace() || c.is_control() || c == '*')
+/// The error of a body with the path of its field, if it is about one.
+fn located<'a, T: Deserialize<'a>>(text: &'a str) -> Option<CallError> {
+    let deserializer = &mut serde_json::Deserializer::from_str(text);
+    let error = serde_path_to_error::deserialize::<_, T>(deserializer).err()?;
+    let path = error.path().to_string();
+    let error = error.into_inner().to_string();
+    (path != ".").then_some(CallError::Field { path, error })
 }
 
 /// The body with `include_usage`; `None` if the caller asks for it. All other bytes stay.
@@ -271,13 +280,13 @@ mod tests {
             (r#"["m",true]"#, "no JSON object"),
             ("1", "no JSON object"),
             ("{}", "missing field `model`"),
-            (r#"{"model":1}"#, "invalid type"),
+            (r#"{"model":1}"#, "`model`: invalid type"),
             (r#"{"model":""}"#, "1 to 128 characters"),
             (r#"{"model":"a b"}"#, "1 to 128 characters"),
             (r#"{"model":"a:*"}"#, "1 to 128 characters"),
             (r#"{"model":"a","model":"b"}"#, "duplicate field `model`"),
             (r#"{"model":"a","messages":["long"],"messages":[]}"#, "duplicate field `messages`"),
-            (r#"{"model":"a","max_tokens":-1}"#, "invalid value"),
+            (r#"{"model":"a","max_tokens":-1}"#, "`max_tokens`: invalid value"),
             (r#"{"model":"a","stream":"yes"}"#, "invalid type"),
             (r#"{"model":"a","stream":true,"stream_options":1}"#, "must be an object"),
             (r#"{"model":"a"} x"#, "trailing characters"),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::Either;
 use hyper::body::Body;
 use hyper::header::UPGRADE;
-use hyper::{Method, Request, Response};
+use hyper::{HeaderMap, Method, Request, Response};
 use ratelimiter::clock::Clock;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -172,8 +172,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let settings = &self.providers[provider].settings;
         let path = request.uri().path().to_owned();
         let (_, below) = first_segment(&path).expect("a provider was found by it");
-        let is_upgrade = request.headers().contains_key(UPGRADE);
-        if is_upgrade || request.method() == Method::CONNECT {
+        if switches_protocols(request.headers()) || request.method() == Method::CONNECT {
             let message = "the gateway does not switch protocols; use plain HTTP or a stream";
             return Err(Refusal::new(RefusalKind::NotImplemented, message));
         }
@@ -185,9 +184,11 @@ impl<L: GatewayLimiter> Shared<L> {
             }
             Route::Passed { rest } => self.passed(provider, rest, request, caller).await,
             Route::NotFound => {
+                let served = Route::served(settings.api);
+                let name = settings.name.as_str();
                 let message = format!(
-                    "{method} {path} is not a call that the gateway makes; see its list of operations, or add the path to \
-                     pass_through_paths of this provider"
+                    "{method} {path} is not served. Below /{name}/ there are {served}, and pass_through_paths of this provider \
+                     in the gateway's config"
                 );
                 Err(Refusal::new(RefusalKind::NotFound, message))
             }
@@ -197,6 +198,15 @@ impl<L: GatewayLimiter> Shared<L> {
             }
         }
     }
+}
+
+/// Whether a client asks for another protocol. HTTP/2 is only an offer, which some clients make with every request.
+fn switches_protocols(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(UPGRADE).into_iter();
+    let is_offer = |name: &str| name.trim().eq_ignore_ascii_case("h2c");
+    !values
+        .into_iter()
+        .all(|value| value.to_str().is_ok_and(|value| value.split(',').all(is_offer)))
 }
 
 impl<L: GatewayLimiter> fmt::Debug for Gateway<L> {

@@ -1,5 +1,7 @@
 //! Which headers travel (`GW-11`).
 
+use std::time::Duration;
+
 use hyper::HeaderMap;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, SET_COOKIE,
@@ -25,6 +27,13 @@ const CREDENTIALS: [&str; 6] =
     ["authorization", "x-api-key", "api-key", "cookie", "openai-organization", "openai-project"];
 /// Headers for the gateway begin with this.
 const OWN_PREFIX: &str = "x-ratelimiter-";
+const WAITED: HeaderName = HeaderName::from_static("x-ratelimiter-waited-ms");
+
+/// Says in an answer how long its call waited for room.
+pub(crate) fn set_waited(headers: &mut HeaderMap, waited: Duration) {
+    let ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(WAITED, ms.into());
+}
 
 /// The headers of a call to the provider. With a key of the provider, the caller's credentials do not travel; without one they pass
 /// unchanged.

@@ -15,6 +15,7 @@ mod headers;
 mod limiter;
 mod limits;
 mod metered;
+mod model_name;
 mod observer;
 mod passed;
 mod prepared;

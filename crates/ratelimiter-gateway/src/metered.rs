@@ -55,7 +55,10 @@ impl<L: GatewayLimiter> Shared<L> {
                 }
             },
         };
-        answered.inspect_err(|refusal| self.report(target, listed, asked_at, refusal))
+        answered.map_err(|refusal| {
+            self.report(target, listed, asked_at, &refusal);
+            Refusal { waited: Some(self.clock.now().since(asked_at)), ..refusal }
+        })
     }
 
     /// Waits for room and asks the provider, again where that helps.

@@ -14,7 +14,7 @@ use crate::limiter::GatewayLimiter;
 use crate::prepared::target_uri;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::upstream::{BoxError, SendError, passing_body};
+use crate::upstream::{BoxError, SendError, passing_body, refuses_the_gateway};
 
 impl<L: GatewayLimiter> Shared<L> {
     /// A request that is not counted.
@@ -34,6 +34,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let settings = &context.settings;
         let (parts, body) = request.into_parts();
         let api_key = keys.api_keys[provider].as_ref();
+        let has_api_key = api_key.is_some();
         let headers = to_provider(&parts.headers, settings.api, api_key);
         let uri = target_uri(settings, rest, parts.uri.query())?;
         let mut sent = Request::new(passing_body(body));
@@ -43,6 +44,9 @@ impl<L: GatewayLimiter> Shared<L> {
         let sending = tokio::time::timeout(settings.upstream_timeout, context.upstream.send(sent));
         match sending.await {
             Ok(Ok(answer)) => {
+                if let Some(reason) = refuses_the_gateway(answer.status(), has_api_key) {
+                    return Err(Refusal::bad_gateway(settings, reason));
+                }
                 let (parts, body) = answer.into_parts();
                 let body = AnswerBody::new(
                     body,

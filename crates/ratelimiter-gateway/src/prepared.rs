@@ -56,6 +56,8 @@ pub(crate) struct Prepared {
     pub(crate) started: Timestamp,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
+    /// The call is made with the gateway's key of the provider.
+    pub(crate) has_api_key: bool,
     /// Counts the body as held until the provider answers.
     _share: Option<OwnedSemaphorePermit>,
 }
@@ -76,8 +78,9 @@ impl<L: GatewayLimiter> Shared<L> {
         let tenant = keys.identify(request.headers())?;
         let wishes = self.wishes(request.headers())?;
         let uri = target_uri(settings, rest, request.uri().query())?;
-        let headers =
-            to_provider(request.headers(), settings.api, keys.api_keys[provider].as_ref());
+        let api_key = keys.api_keys[provider].as_ref();
+        let has_api_key = api_key.is_some();
+        let headers = to_provider(request.headers(), settings.api, api_key);
         let (parts, body) = request.into_parts();
         let HeldBody { bytes, share } = self.bodies.read(&parts.headers, body).await?;
         let is_long = bytes.len() > QUICK_BODY_BYTES_MAX;
@@ -121,6 +124,7 @@ impl<L: GatewayLimiter> Shared<L> {
             started,
             uri,
             headers,
+            has_api_key,
             _share: share,
         })
     }

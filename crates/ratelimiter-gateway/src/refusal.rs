@@ -9,6 +9,7 @@ use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use crate::api::Api;
+use crate::headers::set_waited;
 use crate::settings::Provider;
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
@@ -22,6 +23,8 @@ pub(crate) struct Refusal {
     pub(crate) kind: RefusalKind,
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,
+    /// How long the call waited for room.
+    pub(crate) waited: Option<Duration>,
 }
 
 /// Why, which decides the status.
@@ -107,7 +110,7 @@ impl RefusalKind {
 
 impl Refusal {
     pub(crate) fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after: None }
+        Self { kind, message: message.into(), retry_after: None, waited: None }
     }
 
     pub(crate) fn retry_after(self, retry_after: Duration) -> Self {
@@ -121,6 +124,13 @@ impl Refusal {
         Self::new(RefusalKind::BadGateway, message)
     }
 
+    /// What the provider says about the gateway itself, which operators must know.
+    pub(crate) fn bad_gateway(settings: &Provider, reason: &str) -> Self {
+        let message = format!("the provider {} {reason}", settings.name.as_str());
+        tracing::warn!("{message}");
+        Self::new(RefusalKind::BadGateway, message)
+    }
+
     /// The provider was silent for too long.
     pub(crate) fn timed_out(settings: &Provider) -> Self {
         let ms = settings.upstream_timeout.as_millis();
@@ -130,7 +140,7 @@ impl Refusal {
 
     /// The answer, in the shape of this API.
     pub(crate) fn response(&self, api: Api) -> Response<Full<Bytes>> {
-        let Self { kind, message, retry_after } = self;
+        let Self { kind, message, retry_after, waited } = self;
         let kind_name = kind.error_type(api);
         let body = match api {
             Api::OpenAi => json!({"error": {
@@ -144,6 +154,9 @@ impl Refusal {
         *response.status_mut() = kind.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(waited) = waited {
+            set_waited(headers, *waited);
+        }
         if let Some(after) = retry_after {
             let ms = u64::try_from(after.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER, ms.div_ceil(1_000).into());

@@ -29,6 +29,16 @@ pub(crate) fn first_segment(path: &str) -> Option<(&str, &str)> {
 }
 
 impl<'a> Route<'a> {
+    /// What there is below the name of a provider, for people.
+    pub(crate) const fn served(api: Api) -> &'static str {
+        match api {
+            Api::OpenAi => {
+                "POST v1/chat/completions, v1/completions, v1/responses and v1/embeddings, GET v1/models"
+            }
+            Api::Anthropic => "POST v1/messages and v1/messages/count_tokens, GET v1/models",
+        }
+    }
+
     /// Finds the route of a path without the provider's name. `pass_through_paths` are paths below the base URL; one that ends with `/*`
     /// stands for all below it.
     pub(crate) fn find(

@@ -13,6 +13,7 @@ pub use error::SettingsError;
 pub use secret::{Secret, SecretError};
 
 use crate::api::Api;
+use crate::model_name::is_model_name;
 use crate::price::Price;
 use crate::upstream::{Upstream, UpstreamError};
 
@@ -170,7 +171,14 @@ impl Settings {
             if let Err(error) = provider.check_upstream() {
                 errors.push(SettingsError::CaFile { at, error });
             }
+            if provider.api == Api::Anthropic && provider.base_url.ends_with_version() {
+                errors.push(SettingsError::AnthropicVersion { at });
+            }
+            errors.extend(provider.check_paths(at));
             errors.extend(provider.check_models(at));
+        }
+        if self.buffered_bytes_max < self.body_bytes_max {
+            errors.push(SettingsError::BufferedBelowBody);
         }
         let (mut names, mut keys) = (HashSet::new(), HashSet::new());
         for (at, tenant) in self.tenants.iter().enumerate() {
@@ -179,6 +187,11 @@ impl Settings {
             }
             if !keys.insert(tenant.key.expose()) {
                 errors.push(SettingsError::TenantKeyTwice { at });
+            }
+            for model in tenant.models.iter().flatten() {
+                if !self.providers.iter().any(|provider| provider.may_have(model)) {
+                    errors.push(SettingsError::UnknownModel { at, model: model.clone() });
+                }
             }
         }
         if errors.is_empty() { Ok(()) } else { Err(errors) }
@@ -194,21 +207,60 @@ impl Provider {
         }
     }
 
-    /// A name of a model means one model.
+    /// Whether it has a model of this name or alias, as far as that is known.
+    fn may_have(&self, name: &str) -> bool {
+        let is_named =
+            |model: &Model| model.name == name || model.aliases.iter().any(|alias| alias == name);
+        self.models.as_ref().is_none_or(|models| models.iter().any(is_named))
+    }
+
+    /// Paths that a call can have.
+    fn check_paths(&self, at: usize) -> impl Iterator<Item = SettingsError> {
+        let is_path = |pattern: &String| {
+            let path = pattern.strip_suffix("/*").unwrap_or(pattern);
+            let is_segment = |segment: &str| !matches!(segment, "" | "." | "..");
+            path.split('/').all(is_segment) && !path.contains(['*', '?', '#', ' '])
+        };
+        let paths = self.pass_through_paths.iter().enumerate();
+        paths
+            .filter(move |(_, pattern)| !is_path(pattern))
+            .map(move |(path_at, _)| SettingsError::PassThroughPath { at, path_at })
+    }
+
+    /// A name of a model means one model, and each can be called.
     fn check_models(&self, at: usize) -> Vec<SettingsError> {
         let mut names = HashSet::new();
         let models = self.models.iter().flatten();
         let all = models.flat_map(|model| {
             std::iter::once(&model.name).chain(&model.aliases).map(move |name| (model, name))
         });
-        let twice = all.filter(|(_, name)| !names.insert(name.as_str()));
-        twice
-            .map(|(model, name)| SettingsError::ModelTwice {
-                at,
-                model: model.name.clone(),
-                name: name.clone(),
-            })
-            .collect()
+        let mut errors = Vec::new();
+        for (Model { name: model, .. }, name) in all {
+            let (model, name) = (model.clone(), name.clone());
+            if !is_model_name(&name) {
+                errors.push(SettingsError::ModelName { at, model });
+            } else if !names.insert(name.clone()) {
+                errors.push(SettingsError::ModelTwice { at, model, name });
+            }
+        }
+        for Model { name, default_output_tokens, max_output_tokens, .. } in
+            self.models.iter().flatten()
+        {
+            let model = || name.clone();
+            for (field, tokens) in [
+                ("default_output_tokens", default_output_tokens),
+                ("max_output_tokens", max_output_tokens),
+            ] {
+                if *tokens == Some(0) {
+                    errors.push(SettingsError::NoOutput { at, model: model(), field });
+                }
+            }
+            let both = default_output_tokens.zip(*max_output_tokens);
+            if both.is_some_and(|(default, max)| default > max) {
+                errors.push(SettingsError::DefaultAboveMax { at, model: model() });
+            }
+        }
+        errors
     }
 }
 

@@ -13,7 +13,7 @@ use crate::answer::{PlainMeter, StreamMeter};
 use crate::answer_body::{AnswerBody, GatewayBody, Meter, OpenStream};
 use crate::attempt::Attempt;
 use crate::caller::Caller;
-use crate::headers::to_caller;
+use crate::headers::{set_waited, to_caller};
 use crate::limiter::GatewayLimiter;
 use crate::observer::CallOutcome;
 use crate::prepared::{Prepared, Target};
@@ -21,12 +21,13 @@ use crate::refusal::Refusal;
 use crate::retry::pause_before_retry;
 use crate::settle::AttemptEnd;
 use crate::shared::Shared;
-use crate::upstream::{SendError, UpstreamBody, read_body};
+use crate::upstream::{SendError, UpstreamBody, read_body, refuses_the_gateway};
 
 const LEASE_HEADER: HeaderName = HeaderName::from_static("x-ratelimiter-lease");
-const WAITED_HEADER: HeaderName = HeaderName::from_static("x-ratelimiter-waited-ms");
 /// The most bytes of an error that are read to find out what it is about.
 const ERROR_BYTES_MAX: usize = 64 * 1_024;
+/// The provider has no capacity now: 529 is Anthropic's.
+const OVERLOADED: [u16; 2] = [503, 529];
 /// Time for an error's body to arrive.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -99,12 +100,19 @@ impl<L: GatewayLimiter> Shared<L> {
                 return Err(Refusal::no_answer(settings));
             }
             Err(_) => {
+                let refusal = Refusal::timed_out(settings);
+                tracing::warn!(provider = settings.name.as_str(), "{}", refusal.message);
                 attempt.end(AttemptEnd::NoAnswer, CallOutcome::NoAnswer);
-                return Err(Refusal::timed_out(settings));
+                return Err(refusal);
             }
         };
-        if answer.status().is_success() {
+        let status = answer.status();
+        if status.is_success() {
             return Ok(Tried::Answer(self.pass_on(&trial, attempt, answer, caller)));
+        }
+        if let Some(reason) = refuses_the_gateway(status, trial.prepared.has_api_key) {
+            attempt.end(AttemptEnd::Refused, CallOutcome::Refused);
+            return Err(Refusal::bad_gateway(settings, reason));
         }
         self.refused(&trial, attempt, answer, caller).await
     }
@@ -150,7 +158,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let mut headers = to_caller(&parts.headers);
         add_own_headers(&mut headers, &attempt);
         let is_rate = parts.status == StatusCode::TOO_MANY_REQUESTS;
-        let may_retry = is_rate || parts.status == StatusCode::SERVICE_UNAVAILABLE;
+        let may_retry = is_rate || OVERLOADED.contains(&parts.status.as_u16());
         let rejects_usage = parts.status == StatusCode::BAD_REQUEST && trial.asks_for_usage;
         let outcome = if is_rate { CallOutcome::RefusedRate } else { CallOutcome::Refused };
         if !may_retry && !rejects_usage {
@@ -215,8 +223,7 @@ fn add_own_headers<L: GatewayLimiter>(headers: &mut HeaderMap, attempt: &Attempt
         let lease = HeaderValue::try_from(lease.to_string());
         headers.insert(LEASE_HEADER, lease.expect("a ULID is visible ASCII"));
     }
-    let waited = u64::try_from(attempt.waited.as_millis()).unwrap_or(u64::MAX);
-    headers.insert(WAITED_HEADER, waited.into());
+    set_waited(headers, attempt.waited);
 }
 
 fn contains(body: &[u8], text: &[u8]) -> bool {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -113,6 +113,18 @@ where
     Either::Right(body.map_err(Into::into).boxed_unsync())
 }
 
+/// What a status says that is not about the call, but about how the gateway makes it. Such an answer is not for the caller: it may
+/// quote the key.
+pub(crate) fn refuses_the_gateway(status: StatusCode, has_api_key: bool) -> Option<&'static str> {
+    if status.is_redirection() {
+        return Some(
+            "answers with a redirect, which is not followed; base_url in the gateway's config is wrong",
+        );
+    }
+    (status == StatusCode::UNAUTHORIZED && has_api_key)
+        .then_some("does not take the gateway's key; api_key in the gateway's config is wrong")
+}
+
 fn add_authorities(roots: &mut RootCertStore, path: &Path) -> Result<(), UpstreamError> {
     let unreadable = |reason: String| UpstreamError::CaFile { reason };
     let pem = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
@@ -143,4 +155,25 @@ fn with_sources(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// GW-11
+    #[test]
+    fn gw_11_a_status_about_the_gateways_own_setting_is_not_the_callers() {
+        for (status, has_api_key, is_about_the_gateway) in [
+            (StatusCode::UNAUTHORIZED, true, true),
+            (StatusCode::UNAUTHORIZED, false, false),
+            (StatusCode::FORBIDDEN, true, false),
+            (StatusCode::BAD_REQUEST, true, false),
+            (StatusCode::MOVED_PERMANENTLY, false, true),
+            (StatusCode::TEMPORARY_REDIRECT, true, true),
+        ] {
+            let reason = refuses_the_gateway(status, has_api_key);
+            assert_eq!(reason.is_some(), is_about_the_gateway, "{status}");
+        }
+    }
 }

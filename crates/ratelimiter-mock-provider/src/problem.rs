@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::limits::{Dimension, Refused};
 
+/// Anthropic's status when it has no capacity.
+const OVERLOADED: u16 = 529;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Problem {
     InvalidRequest {
@@ -40,7 +43,7 @@ impl Problem {
         Self::InvalidRequest { message: message.into() }
     }
 
-    pub(crate) const fn status(&self, api: Api) -> StatusCode {
+    pub(crate) fn status(&self, api: Api) -> StatusCode {
         match self {
             Self::InvalidRequest { .. } | Self::StreamOptions => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -52,7 +55,10 @@ impl Problem {
                 Api::OpenAi => StatusCode::TOO_MANY_REQUESTS,
                 Api::Anthropic => StatusCode::PAYMENT_REQUIRED,
             },
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unavailable => match api {
+                Api::OpenAi => StatusCode::SERVICE_UNAVAILABLE,
+                Api::Anthropic => StatusCode::from_u16(OVERLOADED).expect("it has three digits"),
+            },
         }
     }
 

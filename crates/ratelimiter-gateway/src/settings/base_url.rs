@@ -16,7 +16,7 @@ pub struct BaseUrl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages say what each variant is")]
 pub enum BaseUrlError {
-    #[error("must be a URL such as https://api.openai.com/v1")]
+    #[error("must be a URL such as https://api.openai.com/v1, without a fragment")]
     Shape,
     #[error("must begin with https:// or http://")]
     Scheme,
@@ -52,6 +52,11 @@ impl BaseUrl {
         }
         let path = path.map_or("", |path| path.path()).trim_end_matches('/');
         Ok(Self { scheme, authority, path: path.into() })
+    }
+
+    /// Whether its path ends with `/v1`.
+    pub(crate) fn ends_with_version(&self) -> bool {
+        self.path.ends_with("/v1")
     }
 
     /// True for https.

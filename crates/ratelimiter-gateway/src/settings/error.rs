@@ -1,5 +1,6 @@
 //! Settings that do not fit together.
 
+use crate::model_name::MODEL_BYTES_MAX;
 use crate::upstream::UpstreamError;
 
 /// A rule that settings break. `at` is the position of the provider or tenant in its list.
@@ -21,6 +22,24 @@ pub enum SettingsError {
     ApiKeyForEverybody { at: usize },
     #[error("has the name {name} of another model or alias; a name means one model")]
     ModelTwice { at: usize, model: String, name: String },
+    #[error(
+        "is not the name of a model, which has 1 to {MODEL_BYTES_MAX} characters without white space and without `*`"
+    )]
+    ModelName { at: usize, model: String },
+    #[error("must be 1 or more")]
+    NoOutput { at: usize, model: String, field: &'static str },
+    #[error("must be at most max_output_tokens")]
+    DefaultAboveMax { at: usize, model: String },
+    #[error(
+        "is no path below base_url, such as `moderations`, or `files/*` for all below `files/`"
+    )]
+    PassThroughPath { at: usize, path_at: usize },
+    #[error("must not end with /v1: callers' paths begin with it")]
+    AnthropicVersion { at: usize },
+    #[error("lists {model}, which no provider has")]
+    UnknownModel { at: usize, model: String },
+    #[error("must be at least gateway.body_bytes_max, or a call that large never has room")]
+    BufferedBelowBody,
     #[error("{error}")]
     CaFile { at: usize, error: UpstreamError },
     #[error("is the name of another tenant too; each has its own")]
@@ -43,6 +62,19 @@ impl SettingsError {
             Self::ModelTwice { at, model, .. } => {
                 format!("gateway.providers[{at}].models.{model}")
             }
+            Self::ModelName { at, model } => format!("gateway.providers[{at}].models.{model}"),
+            Self::NoOutput { at, model, field } => {
+                format!("gateway.providers[{at}].models.{model}.{field}")
+            }
+            Self::DefaultAboveMax { at, model } => {
+                format!("gateway.providers[{at}].models.{model}.default_output_tokens")
+            }
+            Self::PassThroughPath { at, path_at } => {
+                format!("gateway.providers[{at}].pass_through_paths[{path_at}]")
+            }
+            Self::AnthropicVersion { at } => format!("gateway.providers[{at}].base_url"),
+            Self::UnknownModel { at, .. } => format!("gateway.tenants[{at}].models"),
+            Self::BufferedBelowBody => "gateway.buffered_bytes_max".to_owned(),
             Self::CaFile { at, .. } => format!("gateway.providers[{at}].ca_file"),
             Self::TenantTwice { at } => format!("gateway.tenants[{at}].name"),
             Self::TenantKeyTwice { at } => format!("gateway.tenants[{at}].key"),

@@ -89,6 +89,49 @@ fn names_and_keys_are_given_once() {
     assert_eq!(settings(vec![one], &[]).check(true), Err(vec![twice]));
 }
 
+/// What no call could use is an error.
+#[test]
+fn settings_that_can_never_work_are_refused() {
+    let mut one = provider("a", Some("sk"));
+    let model = |name: &str, default_output_tokens, max_output_tokens| Model {
+        name: name.to_owned(),
+        aliases: Vec::new(),
+        default_output_tokens,
+        max_output_tokens,
+        price: None,
+    };
+    one.models = Some(vec![
+        model("m x", None, None),
+        model("m", Some(0), None),
+        model("n", Some(2), Some(1)),
+    ]);
+    let paths = ["files/*", "moderations", "/files", "../x", "*", "files/*/x", "files/**", ""];
+    one.pass_through_paths = paths.map(str::to_owned).to_vec();
+    let mut two = provider("b", Some("sk"));
+    two.api = Api::Anthropic;
+    two.models = Some(vec![model("p", Some(1), Some(1))]);
+    let mut all = settings(vec![one, two], &[("acme", "k"), ("umbrella", "l")]);
+    all.tenants[0].models = Some(vec!["m".to_owned(), "p".to_owned()]);
+    all.tenants[1].models = Some(vec!["nope".to_owned()]);
+    all.buffered_bytes_max = all.body_bytes_max - 1;
+    let errors = all.check(true).unwrap_err();
+    let shown: Vec<_> = errors.iter().map(|error| format!("{}: {error}\n", error.path())).collect();
+    expect_test::expect![[r#"
+        gateway.providers[0].pass_through_paths[2]: is no path below base_url, such as `moderations`, or `files/*` for all below `files/`
+        gateway.providers[0].pass_through_paths[3]: is no path below base_url, such as `moderations`, or `files/*` for all below `files/`
+        gateway.providers[0].pass_through_paths[4]: is no path below base_url, such as `moderations`, or `files/*` for all below `files/`
+        gateway.providers[0].pass_through_paths[5]: is no path below base_url, such as `moderations`, or `files/*` for all below `files/`
+        gateway.providers[0].pass_through_paths[6]: is no path below base_url, such as `moderations`, or `files/*` for all below `files/`
+        gateway.providers[0].pass_through_paths[7]: is no path below base_url, such as `moderations`, or `files/*` for all below `files/`
+        gateway.providers[0].models.m x: is not the name of a model, which has 1 to 128 characters without white space and without `*`
+        gateway.providers[0].models.m.default_output_tokens: must be 1 or more
+        gateway.providers[0].models.n.default_output_tokens: must be at most max_output_tokens
+        gateway.providers[1].base_url: must not end with /v1: callers' paths begin with it
+        gateway.buffered_bytes_max: must be at least gateway.body_bytes_max, or a call that large never has room
+        gateway.tenants[1].models: lists nope, which no provider has
+    "#]].assert_eq(&shown.concat());
+}
+
 #[test]
 fn a_base_url_keeps_its_path_and_nothing_else() {
     for (text, joined) in [

@@ -8,7 +8,7 @@ use ratelimiter::{Backoff, HintPolicy, MemoryLimiter};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::CliError;
-use crate::config::{AuthConfig, BackendChoice, Config, ConfigError, HintsConfig};
+use crate::config::{AuthConfig, BackendChoice, Config, ConfigError, GatewayConfig, HintsConfig};
 use crate::server::as_usize;
 use crate::{Reloaded, Server, logs, redis, tigerbeetle};
 
@@ -38,11 +38,11 @@ pub(super) async fn run(
     if !tls && config.auth.has_tokens() && !addr.ip().is_loopback() {
         tracing::warn!("tokens are sent unencrypted unless a proxy terminates TLS; set server.tls");
     }
-    let mut auth = config.auth;
+    let Config { mut auth, gateway, .. } = config;
     let signal = loop {
         match signals.next().await {
             SignalAction::Stop { signal } => break signal,
-            SignalAction::Reload => reload(&server, &mut auth, &read_config).await,
+            SignalAction::Reload => reload(&server, &mut auth, &gateway, &read_config).await,
         }
     };
     tracing::info!(signal, "shutting down");
@@ -99,12 +99,13 @@ fn hint_policy(config: &HintsConfig) -> HintPolicy {
 async fn reload(
     server: &Server,
     auth: &mut AuthConfig,
+    gateway: &GatewayConfig,
     read_config: &impl Fn() -> Result<Config, ConfigError>,
 ) {
     // Blocks, but only the task that waits for signals.
     let is_about_keys = match read_config() {
         Ok(config) => {
-            let has_gateway_keys = reload_gateway(server, &config);
+            let has_gateway_keys = reload_gateway(server, gateway, &config);
             reload_tokens(server, auth, config.auth) || has_gateway_keys
         }
         Err(ConfigError { errors }) => {
@@ -146,10 +147,17 @@ fn reload_tokens(server: &Server, auth: &mut AuthConfig, new: AuthConfig) -> boo
     }
 }
 
-/// Whether there is a gateway.
-fn reload_gateway(server: &Server, config: &Config) -> bool {
+/// Whether there is a gateway. `started` is its section of the config that the server was started with.
+fn reload_gateway(server: &Server, started: &GatewayConfig, config: &Config) -> bool {
     match server.reload_gateway(config) {
-        Ok(true) => tracing::info!("keys of the gateway reloaded"),
+        Ok(true) => {
+            tracing::info!("keys of the gateway reloaded");
+            if config.gateway.without_keys() != started.without_keys() {
+                tracing::warn!(
+                    "settings of the gateway other than tenants and keys have changed; they take effect after a restart"
+                );
+            }
+        }
         Ok(false) => return false,
         Err(error) => {
             tracing::error!(%error, "keys of the gateway not reloaded; the old ones stay valid");

@@ -239,6 +239,18 @@ impl GatewayConfig {
     }
 }
 
+impl GatewayConfig {
+    /// Everything but what [`ratelimiter_gateway::Gateway::reload_keys`] replaces.
+    #[must_use]
+    pub fn without_keys(&self) -> Self {
+        let mut rest = Self { tenants: Vec::new(), ..self.clone() };
+        for provider in &mut rest.providers {
+            provider.api_key = None;
+        }
+        rest
+    }
+}
+
 impl ProviderConfig {
     fn settings(&self, api_key: Option<Secret>) -> Provider {
         let model = |(name, config): (&String, &Option<ModelConfig>)| {
@@ -267,24 +279,28 @@ impl ProviderConfig {
     }
 }
 
-/// The first error of one of the lists, with the path of its field; `None` if the path is another one.
+/// The first error of each item of one of the lists, with the path of its field; `None` if the path is another one.
 pub(super) fn list_errors(path: &str, value: &Value) -> Option<Vec<ValueError>> {
     let [providers, tenants] = LISTS;
     match path {
-        _ if path == providers => Some(list_error::<Vec<ProviderConfig>>(path, value)),
-        _ if path == tenants => Some(list_error::<Vec<TenantConfig>>(path, value)),
+        _ if path == providers => Some(item_errors::<ProviderConfig>(path, value)),
+        _ if path == tenants => Some(item_errors::<TenantConfig>(path, value)),
         _ => None,
     }
 }
 
-fn list_error<T: DeserializeOwned>(path: &str, value: &Value) -> Vec<ValueError> {
-    let error = serde_path_to_error::deserialize::<_, T>(value).err();
-    let located = error.map(|error| {
-        let at = error.path().to_string();
-        let path = if at == "." { path.to_owned() } else { format!("{path}{at}") };
-        ValueError { path, message: error.into_inner().to_string() }
-    });
-    located.into_iter().collect()
+fn item_errors<T: DeserializeOwned>(path: &str, value: &Value) -> Vec<ValueError> {
+    let Value::Array(items) = value else {
+        return vec![ValueError { path: path.to_owned(), message: "must be a list".to_owned() }];
+    };
+    let error = |(at, item): (usize, &Value)| {
+        let error = serde_path_to_error::deserialize::<_, T>(item).err()?;
+        let field = error.path().to_string();
+        let dot = if field == "." { "" } else { "." };
+        let path = format!("{path}[{at}]{dot}{}", field.trim_start_matches('.'));
+        Some(ValueError { path, message: error.into_inner().to_string() })
+    };
+    items.iter().enumerate().filter_map(error).collect()
 }
 
 fn upstream_timeout() -> u64 {

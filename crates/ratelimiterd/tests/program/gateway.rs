@@ -148,6 +148,9 @@ fn gw_11_sighup_reads_the_keys_of_the_gateway_again() {
     server.signal("HUP");
     assert!(server.wait_for_line("keys of the gateway reloaded").is_some());
     assert_eq!((status("first-key"), status("second-key")), ("401".into(), "200".into()));
+    write("config.yaml", &config.replace("tenants:", "wait_ms: 1, tenants:"));
+    server.signal("HUP");
+    assert!(server.wait_for_line("settings of the gateway other than tenants and keys").is_some());
     write("tenant", "");
     server.signal("HUP");
     assert!(server.wait_for_line("gateway.tenants[0].key: tenant: ").is_some());
@@ -171,6 +174,16 @@ fn gw_11_check_names_what_is_wrong_with_a_gateway() {
             "127.0.0.1:0",
             format!("tenants: [ {{ name: t, key: k3y }} ]\n  providers: [ {{ {provider} }} ]"),
             "gateway.providers[0].api_key: ",
+        ),
+        (
+            "127.0.0.1:0",
+            "providers: [ { name: a, api: openai }, { name: b, api: openai, base_url: 'http://h', upstream_timeout_ms: 0 } ]".to_owned(),
+            "gateway.providers[1].upstream_timeout_ms: must be 1 to 3600000",
+        ),
+        (
+            "127.0.0.1:0",
+            format!("providers: [ {{ {provider}, pass_through_paths: [/files] }} ]"),
+            "gateway.providers[0].pass_through_paths[0]: is no path below base_url",
         ),
         ("127.0.0.1:0", "wait_ms: 1".to_owned(), "gateway.providers: "),
         ("127.0.0.1:0", "wait_ms: 60001".to_owned(), "gateway.wait_ms: must be 0 to 60000"),

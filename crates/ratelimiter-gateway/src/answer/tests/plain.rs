@@ -135,3 +135,19 @@ fn a_large_answer_of_embeddings_is_not_kept() {
     assert_eq!(meter.observed().usage, expected);
     assert_eq!(meter.observed().end, AnswerEnd::Complete);
 }
+
+/// GW-05
+#[test]
+fn gw_05_what_is_in_no_known_form_may_be_text() {
+    for (text, output_bytes) in [
+        (r#"{"choices":[{"text":"Hello"}]}"#, 5),
+        (r#"{"choices":[{"text":"Hello"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#, 5),
+        (r#"{"answer":"Hello"}"#, 18),
+        (r#"{"choices":[{"text":"Hel"#, 24),
+        ("<html>", 6),
+        (r#"{"error":{"message":"no"}}"#, 0),
+    ] {
+        let observed = observe_plain(Operation::Completions, text).or_received(text.len() as u64);
+        assert_eq!(observed.output_bytes, output_bytes, "{text}");
+    }
+}

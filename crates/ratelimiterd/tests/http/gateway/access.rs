@@ -1,9 +1,11 @@
 //! Who may call, and what travels (`GW-11`).
 
 use hyper::Method;
+use ratelimiter_mock_provider::{MockOptions, MockProvider};
 use serde_json::json;
 
-use super::{GatewayTest, Operation};
+use super::{GatewayTest, Operation, whole};
+use crate::harness::TestServer;
 
 async fn with_tenants() -> GatewayTest {
     GatewayTest::start_with(|section| {
@@ -12,6 +14,7 @@ async fn with_tenants() -> GatewayTest {
             {"name": "umbrella", "key": "key-of-umbrella", "models": ["o3"]},
         ]);
         for provider in section["providers"].as_array_mut().unwrap() {
+            provider["models"]["o3"] = json!({});
             provider["api_key"] = json!("key-of-the-provider");
         }
     })
@@ -83,6 +86,35 @@ async fn gw_11_without_a_key_of_the_provider_the_callers_own_passes() {
     assert_eq!(test.used("tenant:acme:llm:rpm"), 1);
     let wrong = [("x-ratelimiter-tenant", "a:b")];
     assert_eq!(test.call(Operation::Chat, false, &wrong).await.status, 400);
+}
+
+/// GW-11: what the provider says of the gateway's key is for operators alone.
+#[tokio::test]
+async fn gw_11_a_provider_that_does_not_take_the_gateways_key_is_502() {
+    let options = MockOptions {
+        listen: ([127, 0, 0, 1], 0).into(),
+        api_key: Some("right-key".to_owned()),
+        ..MockOptions::default()
+    };
+    let mock = MockProvider::start(options).await.unwrap();
+    let mut section = super::section(&mock);
+    section["providers"][0]["api_key"] = json!("wrong-key");
+    let server = TestServer::start_with(|config| super::set_gateway(config, section)).await;
+    let client = super::client();
+    let ask = async |method, path: &str, body: String| {
+        let uri = format!("http://{}/{path}", server.addr());
+        whole(super::send(&client, method, &uri, &[], body.into()).await).await
+    };
+    let body = Operation::Chat.body(false).to_string();
+    let call = ask(Method::POST, "openai/v1/chat/completions", body).await;
+    let passed = ask(Method::GET, "openai/v1/models", String::new()).await;
+    for answer in [call, passed] {
+        assert_eq!(answer.status, 502, "{answer:?}");
+        assert!(answer.error().1.contains("does not take the gateway's key"), "{answer:?}");
+    }
+    let own = Operation::Messages.body(false).to_string();
+    let answer = ask(Method::POST, "anthropic/v1/messages", own).await;
+    assert_eq!(answer.status, 401, "the caller's own key, or none: {answer:?}");
 }
 
 /// GW-11

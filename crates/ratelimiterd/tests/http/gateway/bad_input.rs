@@ -61,7 +61,14 @@ async fn gw_01_upgrades_are_not_passed_on() {
     let answer = test.request(Method::GET, "/openai/v1/models", &headers, "").await;
     assert_eq!(answer.status, 501, "{answer:?}");
     assert!(test.mock.calls().is_empty());
+    // Some clients offer HTTP/2 with every request.
+    let headers = [("connection", "upgrade, http2-settings"), ("upgrade", "h2c")];
+    assert_eq!(test.request(Method::GET, "/openai/v1/models", &headers, "").await.status, 200);
+    assert!(!test.mock.calls()[0].headers.contains_key("upgrade"));
     assert_eq!(test.server.get("/healthz").await.status, 200, "the server's own paths stay");
+    let answer = test.request(Method::POST, "/v1/messages", &[], "{}").await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.body.contains("below the name of a provider"), "{answer:?}");
 }
 
 /// GW-15

@@ -33,6 +33,16 @@ async fn gw_09_429_and_503_are_asked_again_within_the_wait() {
 
 /// GW-09
 #[tokio::test]
+async fn gw_09_529_of_anthropic_is_asked_again() {
+    let test = GatewayTest::start().await;
+    test.mock.set_faults(vec![Fault::Unavailable]);
+    let retries = [("x-ratelimiter-retries", "1")];
+    assert_eq!(test.call(Operation::Messages, false, &retries).await.status, 529);
+    assert_eq!(test.mock.calls().len(), 2);
+}
+
+/// GW-09
+#[tokio::test]
 async fn gw_09_a_caller_can_turn_retries_off() {
     for (fault, status) in [(Fault::TooManyRequests, 429), (Fault::Unavailable, 503)] {
         assert_eq!(asked(fault, &[("x-ratelimiter-retries", "0")]).await, (status, 1), "{fault}");
