@@ -2,7 +2,7 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY . .
-RUN cargo build --release --locked -p ratelimiterd
+RUN cargo build --release --locked -p ratelimiterd --features openai-tokenizer
 
 FROM debian:bookworm-slim
 RUN useradd --system --create-home --home-dir /var/lib/ratelimiterd ratelimiterd

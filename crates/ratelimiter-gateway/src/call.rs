@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use self::content::Content;
 use crate::api::Operation;
+use crate::encoding::Encoding;
 use crate::model_name::{MODEL_BYTES_MAX, is_model_name};
 
 /// Asks the provider for usage at the end of a stream.
@@ -104,8 +105,12 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 }
 
 impl Call {
-    /// Reads the body of a call.
-    pub(crate) fn parse(operation: Operation, body: Bytes) -> Result<Self, CallError> {
+    /// Reads the body of a call. `encoding_of` knows how a model turns text into tokens.
+    pub(crate) fn parse(
+        operation: Operation,
+        body: Bytes,
+        encoding_of: impl FnOnce(&str) -> Option<Encoding>,
+    ) -> Result<Self, CallError> {
         let text = std::str::from_utf8(&body).map_err(|_| CallError::NotUtf8)?;
         // A list would be read as the fields in their order.
         if !text.trim_ascii_start().starts_with('{') {
@@ -118,11 +123,12 @@ impl Call {
                 return Err(located::<Fields<'_>>(text).unwrap_or_else(|| not_json(error)));
             }
         };
-        let content = Content::read(operation, &serde_json::from_str(text).map_err(not_json)?);
         let model = Box::<str>::from(&*fields.model);
         if !is_model_name(&model) {
             return Err(CallError::ModelName);
         }
+        let value = serde_json::from_str(text).map_err(not_json)?;
+        let content = Content::read(operation, &value, encoding_of(&model));
         let is_stream = fields.stream == Some(true);
         let asks_for_usage =
             matches!(operation, Operation::ChatCompletions | Operation::Completions) && is_stream;
@@ -219,7 +225,7 @@ mod tests {
     use super::*;
 
     fn parse(operation: Operation, body: &str) -> Result<Call, CallError> {
-        Call::parse(operation, Bytes::from(body.to_owned()))
+        Call::parse(operation, Bytes::from(body.to_owned()), |_| None)
     }
 
     /// GW-04
@@ -294,8 +300,8 @@ mod tests {
             let error = parse(Operation::ChatCompletions, body).unwrap_err().to_string();
             assert!(error.contains(expected), "{body}: {error}");
         }
-        let not_utf8 =
-            Call::parse(Operation::Messages, Bytes::from_static(b"{\"model\":\"\xff\"}"));
+        let not_utf8 = Bytes::from_static(b"{\"model\":\"\xff\"}");
+        let not_utf8 = Call::parse(Operation::Messages, not_utf8, |_| None);
         assert_eq!(not_utf8.unwrap_err(), CallError::NotUtf8);
         let nested = "[".repeat(100_000);
         let deep = format!(r#"{{"model":"m","messages":{nested}"#);

@@ -13,6 +13,16 @@ const FILE_BYTES_PER_TOKEN: u64 = 16;
 /// What providers add to each message, and to each call.
 const TOKENS_PER_MESSAGE: u64 = 8;
 const TOKENS_PER_CALL: u64 = 16;
+/// What OpenAI adds, whose text is counted in tokens.
+const ENCODED_TOKENS_PER_MESSAGE: u64 = 4;
+const ENCODED_TOKENS_PER_CALL: u64 = 8;
+/// To each tool, and once to a call with tools.
+const ENCODED_TOKENS_PER_TOOL: u64 = 8;
+const ENCODED_TOKENS_FOR_TOOLS: u64 = 16;
+/// Anthropic explains to the model how tools are used: 264 to 530 tokens in what it has published.
+const TOOLS_PROMPT_TOKENS: u64 = 700;
+/// Of calls with tools, only those with so much text say how many tokens text has.
+const TOOLS_BYTES_LEARNED_MIN: u64 = 16 * 1_024;
 /// No text has fewer tokens than one for so many bytes, but for repetitions that nobody sends.
 const BYTES_PER_TOKEN_MAX: u64 = 16;
 
@@ -49,10 +59,24 @@ impl Estimate {
             .iter()
             .map(|bytes| bytes.div_ceil(FILE_BYTES_PER_TOKEN).max(IMAGE_TOKENS));
         let hidden = if content.has_hidden_input { hidden_input_tokens } else { 0 };
-        let overhead = content.messages.saturating_mul(TOKENS_PER_MESSAGE) + TOKENS_PER_CALL;
+        let has_tools = u64::from(content.tools > 0);
+        let (text, overhead) = match content.text_tokens {
+            Some(tokens) => {
+                let of_messages = content.messages.saturating_mul(ENCODED_TOKENS_PER_MESSAGE);
+                let of_tools = content.tools.saturating_mul(ENCODED_TOKENS_PER_TOOL)
+                    + has_tools * ENCODED_TOKENS_FOR_TOOLS;
+                (tokens, of_messages + of_tools + ENCODED_TOKENS_PER_CALL)
+            }
+            None => {
+                let of_parts =
+                    (content.messages + content.tools).saturating_mul(TOKENS_PER_MESSAGE);
+                let of_tools = has_tools * TOOLS_PROMPT_TOKENS;
+                (ratio.tokens(content.text_bytes), of_parts + of_tools + TOKENS_PER_CALL)
+            }
+        };
         let input = [content.token_ids, attached, files.sum(), hidden, overhead]
             .into_iter()
-            .fold(ratio.tokens(content.text_bytes), u64::saturating_add);
+            .fold(text, u64::saturating_add);
         let certain_input = content.text_bytes / BYTES_PER_TOKEN_MAX + content.token_ids;
         let (each, is_stated) = match call.output {
             OutputBound::None => (0, true),
@@ -68,11 +92,15 @@ impl Estimate {
         let is_text = content.token_ids == 0
             && content.images == 0
             && content.file_bytes.is_empty()
-            && !content.has_hidden_input;
+            && !content.has_hidden_input
+            && (content.tools == 0 || content.text_bytes >= TOOLS_BYTES_LEARNED_MIN);
         let bytes = if is_text { content.text_bytes } else { 0 };
         (Self { input, output, bytes }, certain)
     }
 }
+
+#[cfg(all(test, feature = "openai-tokenizer"))]
+mod corpus;
 
 #[cfg(test)]
 mod tests {
@@ -80,7 +108,7 @@ mod tests {
     use crate::api::Operation;
 
     fn estimate(operation: Operation, body: &str) -> (u64, u64) {
-        let call = Call::parse(operation, body.to_owned().into()).unwrap();
+        let call = Call::parse(operation, body.to_owned().into(), |_| None).unwrap();
         let (estimate, _) = Estimate::of(&call, None, Ratio::SAFE, 32_768);
         (estimate.input, estimate.output)
     }
@@ -115,7 +143,8 @@ mod tests {
             max_output_tokens,
             price: None,
         };
-        let call = Call::parse(Operation::ChatCompletions, r#"{"model":"m"}"#.into()).unwrap();
+        let body = r#"{"model":"m"}"#;
+        let call = Call::parse(Operation::ChatCompletions, body.into(), |_| None).unwrap();
         for (model, output) in
             [(model(Some(5), Some(9)), 5), (model(None, Some(9)), 9), (model(None, None), 4_096)]
         {
@@ -139,7 +168,7 @@ mod tests {
             assert!(with >= visible + 32_768, "{hidden}: {with}");
         }
         let own = r#"{"model":"m","input":"a","tools":[{"type":"function","name":"f"}]}"#;
-        assert!(estimate(Operation::Responses, own).0 < visible + 100);
+        assert!(estimate(Operation::Responses, own).0 < visible + TOOLS_PROMPT_TOKENS + 100);
     }
 
     /// GW-03

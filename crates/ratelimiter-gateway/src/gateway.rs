@@ -19,6 +19,7 @@ use crate::access::Access;
 use crate::answer_body::GatewayBody;
 use crate::api::Api;
 use crate::caller::Caller;
+use crate::encoding::Encoding;
 use crate::limiter::GatewayLimiter;
 use crate::limits::KeyCache;
 use crate::observer::Observer;
@@ -82,6 +83,9 @@ impl<L: GatewayLimiter> Gateway<L> {
             providers,
         } = settings;
         let GatewayParts { limiter, clock, observer, open_streams, longest_backoff } = parts;
+        if providers.iter().any(|provider| provider.api == Api::OpenAi) {
+            Encoding::load();
+        }
         let api_keys = providers.iter().map(|provider| provider.api_key.clone()).collect();
         let context = |(at, settings): (usize, Provider)| {
             let is_encrypted = settings.base_url.is_encrypted();

@@ -9,6 +9,7 @@ mod attempt;
 mod call;
 mod caller;
 mod dimension;
+mod encoding;
 mod estimate;
 mod gateway;
 mod headers;

@@ -84,7 +84,12 @@ impl<L: GatewayLimiter> Shared<L> {
         let (parts, body) = request.into_parts();
         let HeldBody { bytes, share } = self.bodies.read(&parts.headers, body).await?;
         let is_long = bytes.len() > QUICK_BODY_BYTES_MAX;
-        let parse = move || Call::parse(operation, bytes);
+        let shared = Arc::clone(self);
+        let parse = move || {
+            Call::parse(operation, bytes, |model| {
+                shared.providers[provider].settings.encoding(model)
+            })
+        };
         let call = match is_long {
             true => tokio::task::spawn_blocking(parse).await.unwrap_or_else(|_| parse_panicked()),
             false => parse(),
@@ -147,8 +152,8 @@ fn listed(
     model: &str,
     tenant: &CallerTenant,
 ) -> Result<Option<usize>, Refusal> {
-    let is_named = |one: &Model| one.name == model || one.aliases.iter().any(|name| name == model);
-    let listed = settings.models.as_ref().map(|models| models.iter().position(is_named));
+    let position = |models: &Vec<Model>| models.iter().position(|one| one.is_named(model));
+    let listed = settings.models.as_ref().map(position);
     let provider = settings.name.as_str();
     let found = match listed {
         None => None,

@@ -13,6 +13,7 @@ pub use error::SettingsError;
 pub use secret::{Secret, SecretError};
 
 use crate::api::Api;
+use crate::encoding::Encoding;
 use crate::model_name::is_model_name;
 use crate::price::Price;
 use crate::upstream::{Upstream, UpstreamError};
@@ -142,6 +143,13 @@ impl Name {
     }
 }
 
+impl Model {
+    /// Whether callers may use this name for it.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+}
+
 impl Settings {
     /// Checks the settings together. `is_loopback` says that only programs on this machine reach the server.
     ///
@@ -209,9 +217,17 @@ impl Provider {
 
     /// Whether it has a model of this name or alias, as far as that is known.
     fn may_have(&self, name: &str) -> bool {
-        let is_named =
-            |model: &Model| model.name == name || model.aliases.iter().any(|alias| alias == name);
-        self.models.as_ref().is_none_or(|models| models.iter().any(is_named))
+        self.models.as_ref().is_none_or(|models| models.iter().any(|model| model.is_named(name)))
+    }
+
+    /// How a model turns text into tokens, if that is known.
+    pub(crate) fn encoding(&self, name: &str) -> Option<Encoding> {
+        if self.api != Api::OpenAi {
+            return None;
+        }
+        let Some(models) = &self.models else { return Encoding::of_model(name) };
+        let listed = models.iter().find(|model| model.is_named(name))?;
+        Encoding::of_model(&listed.name).or_else(|| Encoding::of_model(name))
     }
 
     /// Paths that a call can have.
