@@ -99,7 +99,8 @@ impl Estimate {
     }
 }
 
-#[cfg(all(test, feature = "openai-tokenizer"))]
+#[cfg(test)]
+#[cfg(feature = "openai-tokenizer")]
 mod corpus;
 
 #[cfg(test)]
