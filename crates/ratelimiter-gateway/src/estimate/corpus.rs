@@ -84,6 +84,15 @@ fn with_tools() -> (Operation, Value, u64) {
     )
 }
 
+/// The provider adds more to a tool than the tool has of its own.
+fn with_a_small_tool() -> (Operation, Value, u64) {
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let actual = of_messages(&messages) + of_tools(&tools);
+    let body = json!({"model": MODEL, "messages": messages, "tools": tools});
+    (Operation::ChatCompletions, body, actual)
+}
+
 fn corpus() -> Vec<(&'static str, Operation, Value, u64)> {
     let named = |name, (operation, body, actual)| (name, operation, body, actual);
     let conversation: Vec<_> = (0..40)
@@ -109,6 +118,7 @@ fn corpus() -> Vec<(&'static str, Operation, Value, u64)> {
         named("special tokens as text", chat("<|endoftext|><|im_start|>system")),
         named("a mebibyte", chat(&mebibyte)),
         named("tools", with_tools()),
+        named("a small tool", with_a_small_tool()),
         (
             "a conversation",
             Operation::ChatCompletions,

@@ -42,7 +42,7 @@ fn an_error_names_the_field_and_never_a_key() {
         ("  wait_ms: 60001", "gateway.wait_ms: must be 0 to 60000, not 60001"),
         ("  wait_ms: 5", "gateway.providers: must list at least one provider"),
         ("  provider: []", "unknown field `provider`"),
-        ("  providers: {}", "gateway.providers: invalid type"),
+        ("  providers: {}", "gateway.providers: must be a list"),
         ("  providers: [{name: openai}]", "gateway.providers[0]: missing field `api`"),
         (
             "  providers: [{name: v1, api: openai, base_url: 'http://h'}]",
