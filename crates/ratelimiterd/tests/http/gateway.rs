@@ -8,6 +8,7 @@ mod seen;
 mod settling;
 mod shutdown;
 mod streams;
+mod transports;
 
 use std::time::Duration;
 

@@ -1,0 +1,72 @@
+//! TLS to a provider (`GW-16`), and callers over HTTP/2.
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, Version};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use ratelimiter_mock_provider::CallEnd;
+use serde_json::json;
+use testkit::eventually;
+
+use super::{GatewayTest, Operation, client, mock, section, send, set_gateway, whole};
+use crate::certificates::Pair;
+use crate::harness::TestServer;
+
+/// GW-16: the provider is another gateway, with a certificate.
+#[tokio::test]
+async fn gw_16_a_provider_is_reached_over_tls_if_its_authority_is_trusted() {
+    let (pair, stranger, mock) = (Pair::new(), Pair::new(), mock().await);
+    let inner = TestServer::start_with(|config| {
+        let folder = config.registry.path.parent().unwrap().parent().unwrap();
+        config.server.tls = pair.write(folder);
+        set_gateway(config, section(&mock));
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    for (authority, statuses) in [(&pair, [200, 200]), (&stranger, [502, 502])] {
+        let ca_file = folder.path().join("ca.pem");
+        std::fs::write(&ca_file, &authority.cert_pem).unwrap();
+        let base_url = format!("https://localhost:{}/openai/v1", inner.addr().port());
+        let outer = json!({"wait_ms": 0, "providers": [
+            {"name": "openai", "api": "openai", "base_url": base_url, "ca_file": ca_file},
+        ]});
+        let outer = TestServer::start_with(|config| set_gateway(config, outer)).await;
+        outer.define_rolling(&Operation::Chat.key("rpm"), 10).await;
+        let uri = format!("http://{}{}", outer.addr(), Operation::Chat.path());
+        for (is_stream, status) in [false, true].into_iter().zip(statuses) {
+            let body = Operation::Chat.body(is_stream).to_string();
+            let answer = whole(send(&client(), Method::POST, &uri, &[], body.into()).await).await;
+            assert_eq!(answer.status, status, "{answer:?}");
+        }
+        assert_eq!(outer.memory.open_leases(), 0);
+    }
+    assert_eq!(mock.calls().len(), 2, "who is not trusted gets nothing");
+}
+
+/// GW-04, GW-05: over HTTP/2 streams pass too, and a caller that goes away is settled.
+#[tokio::test]
+async fn gw_05_a_caller_over_http_2_that_goes_away_is_settled() {
+    let test = GatewayTest::start().await;
+    test.define_limits().await;
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
+    let call = async |fault: &str| {
+        let uri = format!("http://{}{}", test.server.addr(), Operation::Chat.path());
+        let body = Operation::Chat.body(true).to_string();
+        let request = Request::post(uri).header("x-mock-fault", fault).body(Full::from(body));
+        client.request(request.unwrap()).await.unwrap()
+    };
+    let mut stalled = call("stall").await;
+    assert_eq!(stalled.version(), Version::HTTP_2);
+    stalled.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(test.server.memory.open_leases(), 1);
+    drop(stalled);
+    let (requests, _, _) = test.settled(Operation::Chat).await;
+    assert_eq!(requests, 1);
+    eventually("the provider's call is cancelled", async || {
+        test.mock.calls()[0].ended == CallEnd::ClientGone
+    })
+    .await;
+    let whole = whole(call("no-usage").await).await;
+    assert!(whole.body.ends_with("data: [DONE]\n\n"), "{whole:?}");
+}
