@@ -38,7 +38,7 @@ fn prompt_count(prompt: &Value) -> Result<u64, Problem> {
     if prompts.len() > PROMPTS_MAX {
         return Err(Problem::invalid(format!("prompt: at most {PROMPTS_MAX} prompts")));
     }
-    Ok(prompts.iter().fold(0, |count, _| count + 1).max(1))
+    Ok((prompts.len() as u64).max(1))
 }
 
 fn plain(call: &Call, model: &str, choices: u64, output: Output, usage: Value) -> Payload {
