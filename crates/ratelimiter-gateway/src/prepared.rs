@@ -12,7 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::access::CallerTenant;
 use crate::api::Operation;
 use crate::attempt::CallContext;
-use crate::call::{Call, CallError};
+use crate::call::Call;
 use crate::estimate::{Certain, Estimate};
 use crate::headers::to_provider;
 use crate::limiter::GatewayLimiter;
@@ -91,7 +91,9 @@ impl<L: GatewayLimiter> Shared<L> {
             })
         };
         let call = match is_long {
-            true => tokio::task::spawn_blocking(parse).await.unwrap_or_else(|_| parse_panicked()),
+            true => {
+                tokio::task::spawn_blocking(parse).await.expect("reading a body does not panic")
+            }
             false => parse(),
         };
         let call = call.map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))?;
@@ -190,8 +192,4 @@ fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Refusal> {
     number.map(Some).ok_or_else(|| {
         Refusal::new(RefusalKind::Invalid, format!("{name} must be a whole number from 0"))
     })
-}
-
-fn parse_panicked() -> Result<Call, CallError> {
-    Err(CallError::NotJson("the gateway failed to read it".to_owned()))
 }

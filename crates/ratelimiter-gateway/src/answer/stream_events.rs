@@ -50,13 +50,6 @@ struct ChatChunk<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Groq's place for usage.
-#[derive(Deserialize)]
-struct GroqPart<'a> {
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
 #[derive(Deserialize)]
 struct ResponsesEvent<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -87,7 +80,7 @@ struct MessagesEvent<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// An object that has usage: a response or a message.
+/// An object that has usage: a response, a message, or Groq's part of a chunk.
 #[derive(Deserialize)]
 struct WithUsage<'a> {
     #[serde(borrow)]
@@ -158,7 +151,7 @@ impl EventReader {
         if let Some(choices) = chunk.choices {
             self.count_output(choices, Counting::ByKey);
         }
-        let groq = chunk.x_groq.and_then(parse::<GroqPart<'_>>).and_then(|part| part.usage);
+        let groq = chunk.x_groq.and_then(parse::<WithUsage<'_>>).and_then(|part| part.usage);
         for usage in [groq, chunk.usage].into_iter().flatten() {
             self.take_usage(usage);
         }

@@ -42,7 +42,7 @@ const OWN_TOOLS: [&str; 2] = ["function", "custom"];
 const SCHEMAS: [&str; 3] = ["functions", "response_format", "text"];
 
 impl Content {
-    /// Reads a body. With an encoding, the tokens of its text are counted, which takes about 44 µs a KiB.
+    /// Reads a body. With an encoding, the tokens of its text are counted, which takes about 20 µs a KiB of prose.
     pub(crate) fn read(operation: Operation, body: &Value, encoding: Option<Encoding>) -> Self {
         let text_tokens = encoding.map(|_| 0);
         let content = Self { prompts: 1, text_tokens, ..Self::default() };
