@@ -7,7 +7,9 @@ use futures::FutureExt;
 use ratelimiter::{Actuals, CompleteError, CompleteRequest, LeaseId};
 use tokio::time::Instant;
 
+use crate::accounts::{Account, InFlight};
 use crate::answer::Observed;
+use crate::credit::Amounts;
 use crate::estimate::Estimate;
 use crate::limiter::GatewayLimiter;
 use crate::observer::{CallOutcome, CallReport};
@@ -28,11 +30,21 @@ pub(crate) struct CallContext {
     pub(crate) provider: usize,
     /// As the caller wrote it.
     pub(crate) model: Box<str>,
+    /// Its listed name, or as the caller wrote it.
+    pub(crate) name: Box<str>,
+    /// Its key and model at the provider.
+    pub(crate) account: Arc<Account>,
     /// Its position in the provider's list.
     pub(crate) listed: Option<usize>,
     pub(crate) price: Option<Price>,
     pub(crate) is_stream: bool,
     pub(crate) estimate: Estimate,
+}
+
+impl CallContext {
+    pub(crate) const fn amounts_at_most(&self) -> Amounts {
+        Amounts::at_most(&self.estimate)
+    }
 }
 
 /// What the limiter said.
@@ -56,6 +68,7 @@ pub(crate) struct Attempt<L: GatewayLimiter> {
     reserved: Arc<[Reserved]>,
     admitted: Admitted,
     pub(crate) waited: Duration,
+    in_flight: Option<InFlight>,
     sent_at: Option<Instant>,
     first_byte_at: Option<Instant>,
     is_ended: bool,
@@ -78,6 +91,7 @@ impl<L: GatewayLimiter> Attempt<L> {
             reserved,
             admitted,
             waited,
+            in_flight: None,
             sent_at: None,
             first_byte_at: None,
             is_ended: false,
@@ -88,9 +102,22 @@ impl<L: GatewayLimiter> Attempt<L> {
         self.lease
     }
 
+    pub(crate) fn reserved(&self) -> &[Reserved] {
+        &self.reserved
+    }
+
     /// From now on the provider may know of it.
-    pub(crate) fn sends(&mut self) {
+    pub(crate) fn sends(&mut self, in_flight: InFlight) {
+        self.in_flight = Some(in_flight);
         self.sent_at = Some(Instant::now());
+    }
+
+    /// The provider has answered.
+    pub(crate) fn answer_begins(&mut self) {
+        let rate_counts = self.shared.providers[self.context.provider].settings.rate_counts;
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.begun(rate_counts);
+        }
     }
 
     pub(crate) fn has_byte(&mut self) {
@@ -115,6 +142,9 @@ impl<L: GatewayLimiter> Attempt<L> {
         assert!(!self.is_ended, "an attempt ends once");
         self.is_ended = true;
         let settlement = settle(end, &self.context.estimate);
+        if let Some((in_flight, usage)) = self.in_flight.take().zip(settlement.usage) {
+            in_flight.end(Amounts::used(settlement.requests, &usage));
+        }
         if let AttemptEnd::Answered { usage: Some(usage), .. } = end {
             self.learn(&usage);
         }
@@ -202,7 +232,7 @@ impl<L: GatewayLimiter> Drop for Attempt<L> {
 }
 
 /// Completes a lease; without an answer it tries again.
-async fn complete(limiter: &impl GatewayLimiter, request: &CompleteRequest) {
+pub(crate) async fn complete(limiter: &impl GatewayLimiter, request: &CompleteRequest) {
     let mut pause = COMPLETE_RETRY_AFTER;
     for _ in 0..COMPLETES_MAX {
         match limiter.complete(request).await {

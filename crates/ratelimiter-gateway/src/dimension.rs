@@ -1,6 +1,7 @@
 //! What a limit of LLM calls counts, by the last segment of its key.
 
 use crate::price::Price;
+use crate::rate_figures::Counted;
 use crate::usage::Usage;
 
 /// What a limit counts.
@@ -51,6 +52,17 @@ impl Dimension {
             | Self::InputTokens { is_rate }
             | Self::OutputTokens { is_rate } => is_rate,
             Self::Requests | Self::Concurrency | Self::Cost => false,
+        }
+    }
+
+    /// What a provider's figures call it; `None` for what they do not limit.
+    pub(crate) const fn counted(self) -> Option<Counted> {
+        match self {
+            Self::Requests => Some(Counted::Requests),
+            Self::Tokens { .. } => Some(Counted::Tokens),
+            Self::InputTokens { .. } => Some(Counted::InputTokens),
+            Self::OutputTokens { .. } => Some(Counted::OutputTokens),
+            Self::Concurrency | Self::Cost => None,
         }
     }
 

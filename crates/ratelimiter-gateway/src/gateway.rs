@@ -13,13 +13,16 @@ use hyper::{HeaderMap, Method, Request, Response};
 use ratelimiter::clock::Clock;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::access::Access;
+use crate::accounts::Accounts;
 use crate::answer_body::GatewayBody;
 use crate::api::Api;
 use crate::caller::Caller;
 use crate::encoding::Encoding;
+use crate::held_back::HeldBack;
 use crate::limiter::GatewayLimiter;
 use crate::limits::KeyCache;
 use crate::observer::Observer;
@@ -91,7 +94,8 @@ impl<L: GatewayLimiter> Gateway<L> {
             let is_encrypted = settings.base_url.is_encrypted();
             let upstream = Upstream::new(is_encrypted, settings.ca_file.as_deref())
                 .map_err(|error| GatewayError { at, error })?;
-            Ok(ProviderContext { settings, upstream, without_usage: Mutex::default() })
+            let accounts = Accounts::default();
+            Ok(ProviderContext { settings, upstream, accounts, without_usage: Mutex::default() })
         };
         let providers = providers.into_iter().enumerate().map(context);
         let shared = Arc::new(Shared {
@@ -108,7 +112,9 @@ impl<L: GatewayLimiter> Gateway<L> {
             keys: KeyCache::default(),
             ratios: Ratios::default(),
             renewals: Renewals::default(),
+            held_back: HeldBack::default(),
             tasks: TaskTracker::new(),
+            stopping: CancellationToken::new(),
             open_streams,
         });
         let renewed = Arc::clone(&shared);
@@ -131,12 +137,20 @@ impl<L: GatewayLimiter> Gateway<L> {
                 None => provider.settings.api_key.clone(),
             }
         };
-        let api_keys = self.shared.providers.iter().map(key_of).collect();
+        let api_keys: Vec<_> = self.shared.providers.iter().map(key_of).collect();
+        let earlier = self.shared.access.current();
+        let of_providers = self.shared.providers.iter().zip(&earlier.api_keys).zip(&api_keys);
+        for ((provider, earlier), new) in of_providers {
+            if earlier != new {
+                provider.accounts.forget();
+            }
+        }
         self.shared.access.replace(settings.tenants.clone(), api_keys);
     }
 
-    /// Resolves when all calls that have ended are settled. No more calls may come.
+    /// Resolves when all calls that have ended are settled, and nothing is held back. No more calls may come.
     pub async fn settled(&self) {
+        self.shared.stopping.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
@@ -222,5 +236,6 @@ impl<L: GatewayLimiter> fmt::Debug for Gateway<L> {
 impl<L: GatewayLimiter> Drop for Gateway<L> {
     fn drop(&mut self) {
         self.renewing.abort();
+        self.shared.stopping.cancel();
     }
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod access;
+mod accounts;
 mod admission;
 mod answer;
 mod answer_body;
@@ -8,19 +9,24 @@ mod api;
 mod attempt;
 mod call;
 mod caller;
+mod credit;
 mod dimension;
 mod encoding;
 mod estimate;
+mod foreign_use;
 mod gateway;
 mod headers;
+mod held_back;
 mod limiter;
 mod limits;
 mod metered;
 mod model_name;
 mod observer;
+mod own_rates;
 mod passed;
 mod prepared;
 mod price;
+mod rate_figures;
 mod ratios;
 mod refusal;
 mod renewals;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use ratelimiter::{Limit, LimitKey, Limiter, Unanswered};
+use ratelimiter::{Limit, LimitKey, LimitState, Limiter, StateError, Unanswered};
 
 /// A limiter that knows which limits exist, and lets a reserve [wait](ratelimiter::Wait) for room.
 pub trait GatewayLimiter: Limiter + std::fmt::Debug + 'static {
@@ -14,4 +14,13 @@ pub trait GatewayLimiter: Limiter + std::fmt::Debug + 'static {
         &self,
         keys: &[LimitKey],
     ) -> impl Future<Output = Result<Vec<Option<Limit>>, Unanswered>> + Send;
+
+    /// A limit with its current usage; `None` if it is not defined.
+    ///
+    /// # Errors
+    /// See [`StateError`].
+    fn state(
+        &self,
+        key: &LimitKey,
+    ) -> impl Future<Output = Result<Option<LimitState>, StateError>> + Send;
 }

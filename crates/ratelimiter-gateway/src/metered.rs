@@ -8,7 +8,9 @@ use futures::future::{Either as Race, select};
 use hyper::body::Body;
 use hyper::{Request, Response};
 use ratelimiter::clock::Timestamp;
+use tokio::time::Instant;
 
+use crate::accounts::Entry;
 use crate::admission::Asking;
 use crate::answer_body::GatewayBody;
 use crate::attempt::CallContext;
@@ -19,6 +21,8 @@ use crate::limits::Use;
 use crate::observer::{CallOutcome, CallReport};
 use crate::prepared::{Prepared, Target};
 use crate::refusal::{Refusal, RefusalKind};
+use crate::retry::Retry;
+use crate::settle::AttemptEnd;
 use crate::shared::Shared;
 use crate::trial::{Trial, Tried};
 use crate::upstream::BoxError;
@@ -82,11 +86,33 @@ impl<L: GatewayLimiter> Shared<L> {
             };
             let queue = tenant.as_deref().unwrap_or_default();
             let asking = Asking { context, keys, using, queue, started: *started, deadline };
-            let admitted = self.admit(&asking).await;
+            let admitted = async {
+                self.wait_until_open(context, deadline).await?;
+                self.admit(&asking).await
+            };
+            let admitted = admitted.await;
             waiting.is_over = true;
-            let attempt = admitted?;
+            let mut attempt = admitted?;
             let left = deadline.since(self.clock.now());
-            let retry = (retries < wishes.retries_max).then_some((retries, left));
+            let in_flight = match context.account.enter(context.amounts_at_most(), left).await {
+                Entry::Entered(in_flight) => in_flight,
+                Entry::Closed => {
+                    // What it has would lapse before the provider's own count does.
+                    attempt.settle(AttemptEnd::NeverSent);
+                    waiting.is_over = false;
+                    continue;
+                }
+                Entry::NoRoom(after) => {
+                    attempt.settle(AttemptEnd::NeverSent);
+                    let settings = &self.providers[target.provider].settings;
+                    return Err(Refusal::closed(settings, &context.name, after));
+                }
+            };
+            let now = self.clock.now();
+            attempt.waited = now.since(*started);
+            attempt.sends(in_flight);
+            let left = deadline.since(now);
+            let retry = (retries < wishes.retries_max).then_some(Retry { retries, left });
             let trial = Trial { target, prepared: &prepared, asks_for_usage, retry };
             match self.try_once(trial, attempt, caller.clone()).await? {
                 Tried::Answer(response) => return Ok(response),
@@ -98,10 +124,26 @@ impl<L: GatewayLimiter> Shared<L> {
                 Tried::Again { after } => {
                     retries += 1;
                     waiting.is_over = false;
-                    tokio::time::sleep_until(tokio::time::Instant::now() + after).await;
+                    tokio::time::sleep_until(Instant::now() + after).await;
                 }
             }
         }
+    }
+
+    /// Waits while the provider wants no call, unless that takes too long.
+    async fn wait_until_open(
+        &self,
+        context: &CallContext,
+        deadline: Timestamp,
+    ) -> Result<(), Refusal> {
+        while let Some(closed_for) = context.account.closed_for(Instant::now()) {
+            if closed_for > deadline.since(self.clock.now()) {
+                let settings = &self.providers[context.provider].settings;
+                return Err(Refusal::closed(settings, &context.name, closed_for));
+            }
+            tokio::time::sleep_until(Instant::now() + closed_for).await;
+        }
+        Ok(())
     }
 
     fn asks_for_usage(&self, provider: usize, call: &Call) -> bool {
@@ -174,6 +216,7 @@ impl<L: GatewayLimiter> Drop for Waiting<'_, L> {
 fn outcome_of(kind: RefusalKind) -> Option<CallOutcome> {
     Some(match kind {
         RefusalKind::NoRoom => CallOutcome::NoRoom,
+        RefusalKind::Closed => CallOutcome::RefusedRate,
         RefusalKind::Unavailable => CallOutcome::BackendError,
         // They were counted.
         RefusalKind::BadGateway | RefusalKind::GatewayTimeout | RefusalKind::CallerGone => {

@@ -3,12 +3,23 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use ratelimiter::LimitKey;
+
 use crate::usage::Usage;
 
 /// Is told of every metered call when it has ended.
 pub trait Observer: Debug + Send + Sync + 'static {
     /// A call has ended.
     fn call_ended(&self, report: &CallReport<'_>);
+
+    /// The provider has refused a call for its own limits; it may be asked again. The model has a name if it is listed.
+    fn call_limited(&self, provider: &str, model: Option<&str>);
+
+    /// The capacity of a limit of ours, and what the provider says that it is.
+    fn limit_compared(&self, key: &LimitKey, capacity: u64, provider_capacity: u64);
+
+    /// So much of a limit of ours is held back now, because the provider has less.
+    fn held_back(&self, key: &LimitKey, amount: u64);
 }
 
 /// What became of a call.

@@ -8,6 +8,7 @@ use hyper::body::Body;
 use hyper::{HeaderMap, Request, Uri};
 use ratelimiter::clock::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 use crate::access::CallerTenant;
 use crate::api::Operation;
@@ -111,9 +112,13 @@ impl<L: GatewayLimiter> Shared<L> {
         })?;
         let ratio = self.ratios.get(provider, &call.model);
         let (estimate, certain) = Estimate::of(&call, model, ratio, settings.hidden_input_tokens);
+        let accounts = &self.providers[provider].accounts;
+        let account = accounts.get(&scope.model, &headers, Instant::now());
         let context = Arc::new(CallContext {
             provider,
             model: call.model.clone(),
+            name: scope.model,
+            account,
             listed,
             price: model.and_then(|model| model.price.clone()),
             is_stream: call.is_stream,

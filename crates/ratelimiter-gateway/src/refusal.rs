@@ -44,6 +44,8 @@ pub(crate) enum RefusalKind {
     /// Nobody reads the answer.
     CallerGone,
     NoRoom,
+    /// The provider has refused calls, and it is not over in time.
+    Closed,
     NotImplemented,
     /// The provider gave no answer.
     BadGateway,
@@ -61,7 +63,7 @@ impl RefusalKind {
             Self::ModelNotFound | Self::NotFound => StatusCode::NOT_FOUND,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow | Self::CallerGone => StatusCode::REQUEST_TIMEOUT,
-            Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
+            Self::NoRoom | Self::Closed => StatusCode::TOO_MANY_REQUESTS,
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
             Self::BadGateway => StatusCode::BAD_GATEWAY,
             Self::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
@@ -80,7 +82,7 @@ impl RefusalKind {
             (Self::ModelNotFound | Self::NotFound, Api::OpenAi) => "invalid_request_error",
             (Self::ModelNotFound | Self::NotFound, Api::Anthropic) => "not_found_error",
             (Self::TooSlow | Self::CallerGone, _) => "timeout_error",
-            (Self::NoRoom, _) => "rate_limit_error",
+            (Self::NoRoom | Self::Closed, _) => "rate_limit_error",
             (Self::NotImplemented, _) => "invalid_request_error",
             (Self::BadGateway | Self::GatewayTimeout | Self::Unavailable, _) => "api_error",
         }
@@ -92,7 +94,7 @@ impl RefusalKind {
             Self::Unauthorized => Some("invalid_api_key"),
             Self::ModelNotFound => Some("model_not_found"),
             Self::ModelNotAllowed => Some("model_not_allowed"),
-            Self::NoRoom => Some("rate_limit_exceeded"),
+            Self::NoRoom | Self::Closed => Some("rate_limit_exceeded"),
             Self::NoPrice => Some("no_price"),
             Self::NeverFits => Some("amount_exceeds_capacity"),
             Self::Invalid
@@ -129,6 +131,16 @@ impl Refusal {
         let message = format!("the provider {} {reason}", settings.name.as_str());
         tracing::warn!("{message}");
         Self::new(RefusalKind::BadGateway, message)
+    }
+
+    /// The provider wants no call of this key and model for a while.
+    pub(crate) fn closed(settings: &Provider, model: &str, closed_for: Duration) -> Self {
+        let message = format!(
+            "the provider {} has no room for calls of {model} with this key, by its own limits; retry after {} ms",
+            settings.name.as_str(),
+            closed_for.as_millis()
+        );
+        Self::new(RefusalKind::Closed, message).retry_after(closed_for)
     }
 
     /// The provider was silent for too long.

@@ -12,23 +12,41 @@ pub(crate) const RETRIES_MAX: u32 = 8;
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// How long to wait before a call is repeated; `None` if that does not fit into the wait that is `left`, or the provider says that it does
-/// not help.
+/// Whether a call may be repeated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retry {
+    /// How often it was repeated.
+    pub(crate) retries: u32,
+    /// The wait that is left.
+    pub(crate) left: Duration,
+}
+
+/// How long to wait before a call is repeated: the time that the provider has `named`, or a growing one. `None` if that does not fit into
+/// the wait that is left.
 pub(crate) fn pause_before_retry(
-    headers: Option<&HeaderMap>,
-    now: Timestamp,
-    retries: u32,
-    left: Duration,
+    Retry { retries, left }: Retry,
+    named: Option<Duration>,
 ) -> Option<Duration> {
-    if headers.is_some_and(|headers| headers.get("x-should-retry").is_some_and(|v| v == "false")) {
-        return None;
-    }
-    let named = headers.and_then(|headers| retry_after(headers, now));
     let pause = named.unwrap_or_else(|| {
         let pause = (PAUSE_FIRST * 2_u32.pow(retries.min(RETRIES_MAX))).min(PAUSE_MAX);
         pause.mul_f64(1.0 - 0.25 * fastrand::f64())
     });
     (pause <= left).then_some(pause)
+}
+
+/// Whether the provider says that it does not help to repeat the call.
+pub(crate) fn is_in_vain(headers: &HeaderMap) -> bool {
+    headers.get("x-should-retry").is_some_and(|value| value == "false")
+}
+
+/// What the message of an error says about when to come back, where no header does: Gemini's `Please retry in 46s`, and
+/// `Please try again in 1.2s` of OpenAI and Groq.
+pub(crate) fn retry_after_in_message(body: &[u8]) -> Option<Duration> {
+    let body = String::from_utf8_lossy(body);
+    let (_, text) =
+        ["retry in ", "try again in "].iter().find_map(|words| body.split_once(words))?;
+    let time = text.split(|after: char| !after.is_ascii_alphanumeric() && after != '.').next()?;
+    Duration::try_from(time.trim_end_matches('.').parse::<jiff::SignedDuration>().ok()?).ok()
 }
 
 /// What a provider says about when to come back, in any of its forms.
@@ -52,6 +70,7 @@ fn seconds(text: &str, unit: f64) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use hyper::header::{HeaderName, HeaderValue};
+    use serde_json::json;
 
     use super::*;
 
@@ -83,19 +102,38 @@ mod tests {
         }
     }
 
+    /// GW-07
+    #[test]
+    fn gw_07_messages_that_name_a_time_are_read() {
+        for (message, expected) in [
+            ("Quota exceeded. Please retry in 46s.", Some(46_000)),
+            ("Please retry in 46.377215s.\",", Some(46_377)),
+            ("Please try again in 120ms. Visit https://", Some(120)),
+            ("Please try again in 7m12.096s.", Some(432_096)),
+            ("Please retry in a while", None),
+            ("Please retry in ", None),
+            ("Rate limit reached", None),
+        ] {
+            let body = json!({"error": {"message": message}}).to_string();
+            let after = retry_after_in_message(body.as_bytes()).map(|after| after.as_millis());
+            assert_eq!(after, expected, "{message}");
+        }
+        assert_eq!(retry_after_in_message(b"retry in \xff"), None);
+    }
+
     /// GW-09
     #[test]
     fn gw_09_a_retry_fits_into_the_wait_that_is_left() {
-        let named = headers(&[("retry-after", "2")]);
-        let pause = |headers, left| pause_before_retry(headers, NOW, 0, Duration::from_secs(left));
-        assert_eq!(pause(Some(&named), 2), Some(Duration::from_secs(2)));
-        assert_eq!(pause(Some(&named), 1), None);
-        let useless = headers(&[("x-should-retry", "false")]);
-        assert_eq!(pause(Some(&useless), 60), None);
-        let unnamed = pause(None, 1).unwrap();
+        let pause = |retries, named: Option<u64>, left| {
+            let retry = Retry { retries, left: Duration::from_secs(left) };
+            pause_before_retry(retry, named.map(Duration::from_secs))
+        };
+        assert_eq!(pause(0, Some(2), 2), Some(Duration::from_secs(2)));
+        assert_eq!(pause(0, Some(2), 1), None);
+        let unnamed = pause(0, None, 1).unwrap();
         assert!((Duration::from_millis(375)..=Duration::from_millis(500)).contains(&unnamed));
-        assert_eq!(pause(None, 0), None);
-        let late = pause_before_retry(None, NOW, 7, Duration::from_mins(1)).unwrap();
+        assert_eq!(pause(0, None, 0), None);
+        let late = pause(7, None, 60).unwrap();
         assert!(late <= PAUSE_MAX && late >= Duration::from_secs(6));
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Settlement {
     pub(crate) requests: u64,
     /// `None` if what was reserved stays.
     pub(crate) usage: Option<Usage>,
+    /// The provider has begun with it, so one that counts up front has counted it.
+    pub(crate) is_counted: bool,
 }
 
 /// What an attempt has of one limit.
@@ -64,7 +66,8 @@ pub(crate) fn settle(end: AttemptEnd, estimate: &Estimate) -> Settlement {
             (1, Some(Usage { output, ..counted }))
         }
     };
-    Settlement { requests, usage }
+    let is_counted = !matches!(end, AttemptEnd::NeverSent | AttemptEnd::Refused);
+    Settlement { requests, usage, is_counted }
 }
 
 /// The actuals of a settlement. A provider that counts up front what a call may use gives nothing back of its rate limits.
@@ -74,9 +77,8 @@ pub(crate) fn actuals(
     price: Option<&Price>,
     rate_counts: RateCounts,
 ) -> Vec<Actual> {
-    let was_sent = settlement.requests > 0;
     let stays = |dimension: Dimension| {
-        was_sent && rate_counts == RateCounts::Reserved && dimension.is_token_rate()
+        settlement.is_counted && rate_counts == RateCounts::Reserved && dimension.is_token_rate()
     };
     let actual = |Reserved { key, dimension, is_hold }: &Reserved| {
         let usage = match settlement.usage {
@@ -131,7 +133,12 @@ mod tests {
             (AttemptEnd::NoAnswer, 1, None),
             (AttemptEnd::NeverSent, 0, Some(NOTHING)),
         ] {
-            assert_eq!(settle(end, &ESTIMATE), Settlement { requests, usage }, "{end:?}");
+            let is_counted = !matches!(end, AttemptEnd::Refused | AttemptEnd::NeverSent);
+            assert_eq!(
+                settle(end, &ESTIMATE),
+                Settlement { requests, usage, is_counted },
+                "{end:?}"
+            );
         }
     }
 
@@ -153,21 +160,26 @@ mod tests {
     /// GW-02, GW-05
     #[test]
     fn gw_02_each_dimension_counts_its_part_of_the_usage() {
-        let used = Settlement { requests: 1, usage: Some(USED) };
+        let used = Settlement { requests: 1, usage: Some(USED), is_counted: true };
         assert_eq!(
             amounts(used, RateCounts::Actual),
             "rpm=1 tpm=100 tpd=100 itpm=40 otpm=40 daily_cost=140"
         );
-        let unknown = Settlement { requests: 1, usage: None };
+        let unknown = Settlement { requests: 1, usage: None, is_counted: true };
         assert_eq!(amounts(unknown, RateCounts::Actual), "rpm=1", "what was reserved stays");
     }
 
-    /// GW-05: what was never sent was counted by nobody, not even by a provider that counts up front.
+    /// GW-05: what was never sent or refused was counted by nobody, not even by a provider that counts up front.
     #[test]
     fn gw_05_a_provider_that_counts_up_front_gives_nothing_back_of_its_rates() {
-        let used = Settlement { requests: 1, usage: Some(USED) };
+        let used = Settlement { requests: 1, usage: Some(USED), is_counted: true };
         assert_eq!(amounts(used, RateCounts::Reserved), "rpm=1 tpd=100 daily_cost=140");
-        let never_sent = Settlement { requests: 0, usage: Some(NOTHING) };
+        let refused = settle(AttemptEnd::Refused, &ESTIMATE);
+        assert_eq!(
+            amounts(refused, RateCounts::Reserved),
+            "rpm=1 tpm=0 tpd=0 itpm=0 otpm=0 daily_cost=0"
+        );
+        let never_sent = settle(AttemptEnd::NeverSent, &ESTIMATE);
         assert_eq!(
             amounts(never_sent, RateCounts::Reserved),
             "rpm=0 tpm=0 tpd=0 itpm=0 otpm=0 daily_cost=0"

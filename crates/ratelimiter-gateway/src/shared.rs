@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use ratelimiter::clock::Clock;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::access::Access;
+use crate::accounts::Accounts;
+use crate::held_back::HeldBack;
 use crate::limiter::GatewayLimiter;
 use crate::limits::KeyCache;
 use crate::observer::Observer;
@@ -37,8 +40,11 @@ pub(crate) struct Shared<L> {
     pub(crate) keys: KeyCache,
     pub(crate) ratios: Ratios,
     pub(crate) renewals: Renewals,
-    /// Completes that are under way.
+    pub(crate) held_back: HeldBack,
+    /// Completes that are under way, and what is held back.
     pub(crate) tasks: TaskTracker,
+    /// No more calls come: nothing is held back any longer.
+    pub(crate) stopping: CancellationToken,
     pub(crate) open_streams: Arc<AtomicUsize>,
 }
 
@@ -47,6 +53,7 @@ pub(crate) struct Shared<L> {
 pub(crate) struct ProviderContext {
     pub(crate) settings: Provider,
     pub(crate) upstream: Upstream,
+    pub(crate) accounts: Accounts,
     /// The models of which the provider does not take `stream_options`.
     pub(crate) without_usage: Mutex<HashSet<Box<str>>>,
 }

@@ -1,5 +1,6 @@
 //! One attempt of a call at its provider, up to the head of its answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,18 +8,19 @@ use http_body_util::{BodyExt, Either, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
-use ratelimiter::clock::Timestamp;
+use tokio::time::Instant;
 
 use crate::answer::{PlainMeter, StreamMeter};
 use crate::answer_body::{AnswerBody, GatewayBody, Meter, OpenStream};
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, CallContext};
 use crate::caller::Caller;
 use crate::headers::{set_waited, to_caller};
 use crate::limiter::GatewayLimiter;
 use crate::observer::CallOutcome;
 use crate::prepared::{Prepared, Target};
+use crate::rate_figures::{RateFigure, rate_figures};
 use crate::refusal::Refusal;
-use crate::retry::pause_before_retry;
+use crate::retry::{Retry, is_in_vain, pause_before_retry, retry_after, retry_after_in_message};
 use crate::settle::AttemptEnd;
 use crate::shared::Shared;
 use crate::upstream::{SendError, UpstreamBody, read_body, refuses_the_gateway};
@@ -36,8 +38,8 @@ pub(crate) struct Trial<'a> {
     pub(crate) target: Target<'a>,
     pub(crate) prepared: &'a Prepared,
     pub(crate) asks_for_usage: bool,
-    /// How often the call was repeated, and the wait that is left; `None` if it is not repeated any more.
-    pub(crate) retry: Option<(u32, Duration)>,
+    /// `None` if the call is not repeated any more.
+    pub(crate) retry: Option<Retry>,
 }
 
 /// What came of an attempt: an answer for the caller, or a reason to try again.
@@ -62,27 +64,30 @@ impl Trial<'_> {
         std::mem::replace(request, Request::new(read_body(Bytes::new())))
     }
 
-    fn pause(&self, headers: Option<&HeaderMap>, now: Timestamp) -> Option<Duration> {
-        let (retries, left) = self.retry?;
-        pause_before_retry(headers, now, retries, left)
+    fn pause(&self, named: Option<Duration>) -> Option<Duration> {
+        pause_before_retry(self.retry?, named)
     }
 }
 
 impl<L: GatewayLimiter> Shared<L> {
     pub(crate) async fn try_once<C: Caller>(
-        &self,
+        self: &Arc<Self>,
         trial: Trial<'_>,
         mut attempt: Attempt<L>,
         caller: Option<C>,
     ) -> Result<Tried<L, C>, Refusal> {
         let context = &self.providers[trial.target.provider];
         let settings = &context.settings;
-        attempt.sends();
+        let CallContext { name, account, .. } = &*trial.prepared.context;
+        let sent_at = Instant::now();
+        let compares =
+            account.begins_comparison(sent_at) && context.accounts.is_only(name, account, sent_at);
+        let when_sent = compares.then(|| self.own_rates_now(&attempt));
         let sending = context.upstream.send(trial.request());
         let answer = match tokio::time::timeout(settings.upstream_timeout, sending).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(SendError::NotSent(reason))) => {
-                if let Some(after) = trial.pause(None, self.clock.now()) {
+                if let Some(after) = trial.pause(None) {
                     attempt.settle(AttemptEnd::NeverSent);
                     return Ok(Tried::Again { after });
                 }
@@ -107,14 +112,25 @@ impl<L: GatewayLimiter> Shared<L> {
             }
         };
         let status = answer.status();
+        attempt.answer_begins();
+        let is_limited = status == StatusCode::TOO_MANY_REQUESTS;
+        let figures = match compares || is_limited || account.is_shared(Instant::now()) {
+            true => rate_figures(answer.headers(), self.clock.now()),
+            false => Vec::new(),
+        };
+        account.learn(&figures, Instant::now());
         if status.is_success() {
+            account.taken();
+            if compares {
+                self.compare(&attempt, figures, when_sent);
+            }
             return Ok(Tried::Answer(self.pass_on(&trial, attempt, answer, caller)));
         }
         if let Some(reason) = refuses_the_gateway(status, trial.prepared.has_api_key) {
             attempt.end(AttemptEnd::Refused, CallOutcome::Refused);
             return Err(Refusal::bad_gateway(settings, reason));
         }
-        self.refused(&trial, attempt, answer, caller).await
+        self.refused(&trial, attempt, Said { sent_at, figures }, answer, caller).await
     }
 
     /// The provider answers: its answer passes, and is read on its way.
@@ -148,9 +164,10 @@ impl<L: GatewayLimiter> Shared<L> {
 
     /// The provider refuses the call: it is made again where that helps, else its caller gets the refusal as it is.
     async fn refused<C: Caller>(
-        &self,
+        self: &Arc<Self>,
         trial: &Trial<'_>,
         mut attempt: Attempt<L>,
+        said: Said,
         answer: Response<Incoming>,
         caller: Option<C>,
     ) -> Result<Tried<L, C>, Refusal> {
@@ -180,20 +197,55 @@ impl<L: GatewayLimiter> Shared<L> {
             attempt.settle(AttemptEnd::Refused);
             return Ok(Tried::WithoutUsage);
         }
-        if may_retry
-            && !contains(&body, b"insufficient_quota")
-            && let Some(after) = trial.pause(Some(&parts.headers), self.clock.now())
-        {
-            attempt.settle(AttemptEnd::Refused);
+        // Without money left, waiting does not help.
+        let is_limited = is_rate && !contains(&body, b"insufficient_quota");
+        let named = retry_after(&parts.headers, self.clock.now());
+        let pause = match is_limited {
+            true => {
+                let named = named.or_else(|| retry_after_in_message(&body));
+                trial.pause(Some(self.close(&attempt, said.sent_at, named)))
+            }
+            false if is_rate => None,
+            false => trial.pause(named),
+        };
+        let after = pause.filter(|_| !is_in_vain(&parts.headers));
+        match after {
+            Some(_) => drop(attempt.settle(AttemptEnd::Refused)),
+            None => attempt.end(AttemptEnd::Refused, outcome),
+        }
+        let CallContext { provider, name, account, .. } = &*trial.prepared.context;
+        if is_limited && self.providers[*provider].accounts.is_only(name, account, Instant::now()) {
+            // What it had reserved is room again here, and not there.
+            self.compare(&attempt, said.figures, None);
+        }
+        if let Some(after) = after {
             return Ok(Tried::Again { after });
         }
-        attempt.end(AttemptEnd::Refused, outcome);
         headers.remove(CONTENT_LENGTH);
         let mut response = Response::new(Either::Left(body.into()));
         *response.status_mut() = parts.status;
         *response.headers_mut() = headers;
         Ok(Tried::Answer(response))
     }
+
+    /// The provider has refused a call for its own limits, which closes the key and model (`GW-07`). Returns for how long.
+    fn close(&self, attempt: &Attempt<L>, sent_at: Instant, named: Option<Duration>) -> Duration {
+        let CallContext { provider, name, account, listed, .. } = &*attempt.context;
+        let closing = account.close(sent_at, named, Instant::now());
+        let provider = self.providers[*provider].settings.name.as_str();
+        self.observer.call_limited(provider, listed.map(|_| &**name));
+        if closing.is_new {
+            let pause = closing.pause;
+            tracing::info!(provider, ?pause, "a provider has refused a call for its own limits");
+        }
+        closing.pause
+    }
+}
+
+/// What the head of an answer says about the provider's limits.
+pub(crate) struct Said {
+    sent_at: Instant,
+    figures: Vec<RateFigure>,
 }
 
 /// How an answer can be read.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use hyper::HeaderMap;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -94,6 +95,16 @@ impl MockProvider {
     /// Replaces the limits by ones that nobody has used yet.
     pub fn set_limits(&self, requests_per_minute: Option<u64>, tokens_per_minute: Option<u64>) {
         self.state.limits.set(requests_per_minute, tokens_per_minute);
+    }
+
+    /// From here on somebody else, with the same key, has used so much more of the limits.
+    pub fn use_elsewhere(&self, requests: u64, tokens: u64) {
+        self.state.limits.use_elsewhere(requests, tokens);
+    }
+
+    /// Headers of all answers from here on, in place of its own with the same names: what other providers say.
+    pub fn set_headers(&self, headers: HeaderMap) {
+        self.state.set_headers(headers);
     }
 
     /// Closes all connections and frees the address.

@@ -126,5 +126,6 @@ fn respond(
     if let Some(problem) = problem {
         problem.insert_retry_after(headers, api);
     }
+    state.replace_headers(headers);
     response
 }

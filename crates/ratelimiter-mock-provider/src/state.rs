@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hyper::HeaderMap;
+
 use crate::call::Identity;
 use crate::calls::CallLog;
 use crate::charge::SharedLimits;
@@ -19,6 +21,7 @@ pub(crate) struct State {
     pub(crate) limits: Arc<SharedLimits>,
     pub(crate) output_tokens: AtomicU64,
     faults: Mutex<Vec<Fault>>,
+    headers: Mutex<HeaderMap>,
 }
 
 impl State {
@@ -28,12 +31,25 @@ impl State {
             limits: Arc::new(SharedLimits::new(&options)),
             output_tokens: AtomicU64::new(options.output_tokens),
             faults: Mutex::new(options.faults.clone()),
+            headers: Mutex::default(),
             options,
         }
     }
 
     pub(crate) fn set_faults(&self, faults: Vec<Fault>) {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    pub(crate) fn set_headers(&self, headers: HeaderMap) {
+        *self.headers.lock().unwrap_or_else(PoisonError::into_inner) = headers;
+    }
+
+    /// Puts the headers that all answers have in place of those that this one has.
+    pub(crate) fn replace_headers(&self, headers: &mut HeaderMap) {
+        let of_all = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, value) in &*of_all {
+            headers.insert(name, value.clone());
+        }
     }
 
     pub(crate) fn output_tokens(&self) -> u64 {

@@ -10,8 +10,8 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, Version};
 use ratelimiter::clock::MonotonicClock;
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, Limit, LimitKey, Limiter, RenewError, RenewRequest,
-    Renewal, ReserveError, ReserveRequest, Unanswered, Wait,
+    CompleteError, CompleteRequest, Decision, Limit, LimitKey, LimitState, Limiter, RenewError,
+    RenewRequest, Renewal, ReserveError, ReserveRequest, StateError, Unanswered, Wait,
 };
 use ratelimiter_gateway::{Caller, Gateway, GatewayError, GatewayLimiter, GatewayParts, Settings};
 
@@ -101,6 +101,10 @@ impl<B: HostedBackend> Limiter for HostedLimiter<B> {
 impl<B: HostedBackend> GatewayLimiter for HostedLimiter<B> {
     async fn governing(&self, keys: &[LimitKey]) -> Result<Vec<Option<Limit>>, Unanswered> {
         self.0.with_timeout(self.0.backend.governing(keys)).await
+    }
+
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        self.0.with_timeout(self.0.backend.state(key)).await
     }
 }
 

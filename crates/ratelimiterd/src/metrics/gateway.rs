@@ -1,13 +1,17 @@
 //! Metrics of the gateway's calls (`GW-12`).
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ratelimiter::LimitKey;
 use ratelimiter_gateway::{CallOutcome, CallReport, Observer, Settings};
 
 use super::histogram::Histogram;
 use super::text::Text;
 
+/// The most limits that are shown beside the provider's. Those of models that callers name may be any number.
+const COMPARED_MAX: usize = 1_000;
 /// Stands for all models that are not listed.
 const OTHER: &str = "other";
 
@@ -16,6 +20,15 @@ const OTHER: &str = "other";
 pub(crate) struct GatewayMetrics {
     providers: Vec<ProviderCounters>,
     open_streams: Arc<AtomicUsize>,
+    compared: Mutex<BTreeMap<LimitKey, ComparedLimit>>,
+}
+
+/// A limit of ours beside what the provider says.
+#[derive(Debug, Clone, Copy, Default)]
+struct ComparedLimit {
+    /// Our capacity and the provider's, if they differ.
+    differing: Option<[u64; 2]>,
+    held_back: u64,
 }
 
 #[derive(Debug)]
@@ -36,6 +49,7 @@ struct ModelCounters {
     cached_input_tokens: AtomicU64,
     output_tokens: AtomicU64,
     cost: AtomicU64,
+    limited: AtomicU64,
 }
 
 impl GatewayMetrics {
@@ -51,7 +65,8 @@ impl GatewayMetrics {
                 durations: Histogram::default(),
             }
         });
-        Self { providers: providers.collect(), open_streams: Arc::default() }
+        let compared = Mutex::default();
+        Self { providers: providers.collect(), open_streams: Arc::default(), compared }
     }
 
     /// The number of open streams, which the gateway keeps.
@@ -90,7 +105,61 @@ impl GatewayMetrics {
         let streams = "ratelimiter_gateway_open_streams";
         text.family(streams, "gauge", "Streams that are being passed on.");
         text.sample(streams, &[], self.open_streams.load(Ordering::Relaxed));
+        self.render_compared(&mut text);
         text.into_string()
+    }
+
+    fn render_compared(&self, text: &mut Text) {
+        let compared = self.compared();
+        let differing = "ratelimiter_gateway_differing_limit";
+        text.family(
+            differing,
+            "gauge",
+            "Limits that differ from what the provider says, as ours and the provider's.",
+        );
+        for (key, limit) in compared.iter() {
+            for (of, capacity) in
+                ["ours", "provider"].into_iter().zip(limit.differing.into_iter().flatten())
+            {
+                text.sample(differing, &[("key", key.as_str()), ("of", of)], capacity);
+            }
+        }
+        let held_back = "ratelimiter_gateway_held_back";
+        text.family(
+            held_back,
+            "gauge",
+            "What is held back of a limit because the provider has less.",
+        );
+        for (key, limit) in compared.iter().filter(|(_, limit)| limit.held_back > 0) {
+            text.sample(held_back, &[("key", key.as_str())], limit.held_back);
+        }
+    }
+
+    fn compared(&self) -> MutexGuard<'_, BTreeMap<LimitKey, ComparedLimit>> {
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is shown of a limit. Those of which nothing is to be seen are dropped.
+    fn change_compared(&self, key: &LimitKey, change: impl FnOnce(&mut ComparedLimit)) {
+        let mut compared = self.compared();
+        let mut limit = compared.get(key).copied().unwrap_or_default();
+        change(&mut limit);
+        if limit.differing.is_none() && limit.held_back == 0 {
+            compared.remove(key);
+        } else if compared.len() < COMPARED_MAX || compared.contains_key(key) {
+            compared.insert(key.clone(), limit);
+        }
+    }
+
+    fn model(
+        &self,
+        provider: &str,
+        model: Option<&str>,
+    ) -> Option<(&ProviderCounters, &ModelCounters)> {
+        let provider = self.providers.iter().find(|own| &*own.name == provider)?;
+        let model = model.unwrap_or(OTHER);
+        let model = provider.models.iter().find(|own| &*own.name == model)?;
+        Some((provider, model))
     }
 
     /// All models with the names of their providers.
@@ -103,7 +172,7 @@ impl GatewayMetrics {
 
 type Family<T, V> = (&'static str, &'static str, fn(&T) -> &V);
 
-const FAMILIES: [Family<ModelCounters, AtomicU64>; 4] = [
+const FAMILIES: [Family<ModelCounters, AtomicU64>; 5] = [
     (
         "ratelimiter_gateway_input_tokens_total",
         "Input tokens of settled calls, with what was read from a cache.",
@@ -121,6 +190,11 @@ const FAMILIES: [Family<ModelCounters, AtomicU64>; 4] = [
         "ratelimiter_gateway_cost_micro_dollars_total",
         "Cost of settled calls of models with a price.",
         |model| &model.cost,
+    ),
+    (
+        "ratelimiter_gateway_provider_429s_total",
+        "Calls that the provider refused for its own limits, with those that were then repeated.",
+        |model| &model.limited,
     ),
 ];
 
@@ -142,14 +216,10 @@ impl Observer for GatewayMetrics {
     fn call_ended(&self, report: &CallReport<'_>) {
         let CallReport { provider, model, outcome, usage, cost, waited, first_byte_after, took } =
             *report;
-        let Some(provider) = self.providers.iter().find(|own| &*own.name == provider) else {
-            return;
-        };
+        let Some((provider, model)) = self.model(provider, model) else { return };
         provider.waits.record(waited);
         first_byte_after.inspect(|after| provider.first_bytes.record(*after));
         took.inspect(|took| provider.durations.record(*took));
-        let model = model.unwrap_or(OTHER);
-        let Some(model) = provider.models.iter().find(|own| &*own.name == model) else { return };
         let add = |counter: &AtomicU64, count| counter.fetch_add(count, Ordering::Relaxed);
         let at = CallOutcome::ALL.iter().position(|other| *other == outcome);
         add(&model.outcomes[at.expect("all outcomes are listed")], 1);
@@ -159,5 +229,20 @@ impl Observer for GatewayMetrics {
             add(&model.cached_input_tokens, usage.cache_read);
             add(&model.output_tokens, usage.output);
         }
+    }
+
+    fn call_limited(&self, provider: &str, model: Option<&str>) {
+        if let Some((_, model)) = self.model(provider, model) {
+            model.limited.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn limit_compared(&self, key: &LimitKey, capacity: u64, provider_capacity: u64) {
+        let differing = (capacity != provider_capacity).then_some([capacity, provider_capacity]);
+        self.change_compared(key, |limit| limit.differing = differing);
+    }
+
+    fn held_back(&self, key: &LimitKey, amount: u64) {
+        self.change_compared(key, |limit| limit.held_back = amount);
     }
 }

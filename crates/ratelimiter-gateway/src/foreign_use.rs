@@ -1,0 +1,130 @@
+//! What others use of the same key at a provider, by its figures: room of ours that the provider does not have is held back, with leases
+//! on our own limits, until the provider's limit resets (`GW-07`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter::{
+    Actual, Actuals, CompleteRequest, Decision, LeaseId, LimitKey, RESERVE_WAIT_MAX, Requirements,
+    ReserveError, ReserveRequest, Wait,
+};
+use tokio::time::Instant;
+
+use crate::attempt::{Attempt, complete};
+use crate::held_back::HeldChange;
+use crate::limiter::GatewayLimiter;
+use crate::own_rates::{OwnRate, rate_keys};
+use crate::rate_figures::{Counted, RateFigure};
+use crate::shared::Shared;
+
+/// Its turns among those that wait for room. No tenant has such a name.
+const QUEUE: &str = "held back";
+
+/// Limits of ours when a call was sent, found while the provider answers.
+pub(crate) type OwnRates = tokio::task::JoinHandle<Vec<OwnRate>>;
+
+impl<L: GatewayLimiter> Shared<L> {
+    /// What is known of our limits now, found beside the call.
+    pub(crate) fn own_rates_now(self: &Arc<Self>, attempt: &Attempt<L>) -> OwnRates {
+        let keys = rate_keys(attempt.reserved());
+        let shared = Arc::clone(self);
+        self.runtime.spawn(async move { shared.own_rates(&keys).await })
+    }
+
+    async fn own_rates(&self, keys: &[(LimitKey, Counted)]) -> Vec<OwnRate> {
+        let mut rates = Vec::with_capacity(keys.len());
+        for (key, counted) in keys {
+            match self.limiter.state(key).await {
+                Ok(Some(state)) => rates.extend(OwnRate::new(key.clone(), *counted, &state)),
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%key, %error, "no figures to compare"),
+            }
+        }
+        rates
+    }
+
+    /// Compares what the provider says with our limits, when the call was sent and now, and holds back what is less there.
+    pub(crate) fn compare(
+        self: &Arc<Self>,
+        attempt: &Attempt<L>,
+        figures: Vec<RateFigure>,
+        when_sent: Option<OwnRates>,
+    ) {
+        if figures.is_empty() {
+            return;
+        }
+        let keys = rate_keys(attempt.reserved());
+        let account = Arc::clone(&attempt.context.account);
+        let shared = Arc::clone(self);
+        let comparing = async move {
+            let when_sent = match when_sent {
+                Some(finding) => finding.await.unwrap_or_default(),
+                None => Vec::new(),
+            };
+            let now = shared.own_rates(&keys).await;
+            for figure in figures {
+                let Some(own) = figure.own(&now) else { continue };
+                if let Some(limit) = figure.limit {
+                    shared.observer.limit_compared(&own.key, own.capacity, limit);
+                }
+                // Calls of ours that were sent meanwhile may have been counted first.
+                let earlier = when_sent.iter().find(|rate| rate.key == own.key);
+                let room = earlier.map_or(own.room, |earlier| earlier.room.min(own.room));
+                let until = figure.resets_after.map_or(own.window, |after| after.min(own.window));
+                if room > figure.remaining {
+                    account.stays_shared(Instant::now());
+                }
+                let own = OwnRate { room, ..own.clone() };
+                shared.hold_back(own, figure.remaining, until);
+            }
+        };
+        self.tasks.spawn_on(comparing, &self.runtime);
+    }
+
+    /// Holds back what the provider has less than we think, until its limit resets.
+    fn hold_back(self: &Arc<Self>, own: OwnRate, remaining: u64, time: Duration) {
+        let amount = self.held_back.begin(&own, remaining);
+        if amount == 0 {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let holding = async move {
+            let (key, until) = (&own.key, Instant::now() + time);
+            let note = |change| shared.held_back.change(key, amount, change, &*shared.observer);
+            let Some(lease) = shared.reserve_held_back(key, amount, time).await else {
+                return note(HeldChange::NotReserved);
+            };
+            note(HeldChange::Reserved);
+            shared.stopping.run_until_cancelled(tokio::time::sleep_until(until)).await;
+            let nothing = Actual { key: key.clone(), amount: 0 };
+            let actuals = Actuals::new([nothing]).expect("one key");
+            complete(&shared.limiter, &CompleteRequest::new(lease, actuals)).await;
+            note(HeldChange::Returned);
+        };
+        self.tasks.spawn_on(holding, &self.runtime);
+    }
+
+    /// The lease of what is held back, if there is room within this time. It waits for its turn, like a call.
+    async fn reserve_held_back(
+        &self,
+        key: &LimitKey,
+        amount: u64,
+        time: Duration,
+    ) -> Option<LeaseId> {
+        let lease = LeaseId::generate(self.clock.now());
+        let requirements = Requirements::of([(key.clone(), amount)]).expect("above 0");
+        let wait = Wait::new(time.min(RESERVE_WAIT_MAX), QUEUE).expect("within the longest wait");
+        let request =
+            ReserveRequest { wait: Some(wait), ..ReserveRequest::new(lease, requirements) };
+        let reserving = self.limiter.reserve(&request);
+        match self.stopping.run_until_cancelled(reserving).await? {
+            // It may have been admitted.
+            Ok(Decision::Allowed { .. }) | Err(ReserveError::Unanswered(_)) => Some(lease),
+            Ok(Decision::Denied(_)) => None,
+            Err(error) => {
+                tracing::debug!(%key, %error, "nothing was held back");
+                None
+            }
+        }
+    }
+}
