@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{
-    Actual, Actuals, CompleteRequest, Decision, LeaseId, LimitKey, RESERVE_WAIT_MAX, Requirements,
-    ReserveError, ReserveRequest, Wait,
+    Actual, Actuals, CompleteRequest, Decision, LeaseId, LimitKey, Requirements, ReserveError,
+    ReserveRequest, Wait,
 };
 use tokio::time::Instant;
 
@@ -19,6 +19,8 @@ use crate::shared::Shared;
 
 /// Its turns among those that wait for room. No tenant has such a name.
 const QUEUE: &str = "held back";
+/// As long as others may wait behind it. Then the figures are out of date, and the next comparison has newer ones.
+const TURN_WAIT: Duration = Duration::from_millis(500);
 
 /// Limits of ours when a call was sent, found while the provider answers.
 pub(crate) type OwnRates = tokio::task::JoinHandle<Vec<OwnRate>>;
@@ -91,7 +93,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let holding = async move {
             let (key, until) = (&own.key, Instant::now() + time);
             let note = |change| shared.held_back.change(key, amount, change, &*shared.observer);
-            let Some(lease) = shared.reserve_held_back(key, amount, time).await else {
+            let Some(lease) = shared.reserve_held_back(key, amount).await else {
                 return note(HeldChange::NotReserved);
             };
             note(HeldChange::Reserved);
@@ -104,16 +106,11 @@ impl<L: GatewayLimiter> Shared<L> {
         self.tasks.spawn_on(holding, &self.runtime);
     }
 
-    /// The lease of what is held back, if there is room within this time. It waits for its turn, like a call.
-    async fn reserve_held_back(
-        &self,
-        key: &LimitKey,
-        amount: u64,
-        time: Duration,
-    ) -> Option<LeaseId> {
+    /// The lease of what is held back, if there is room. It waits for its turn, like a call.
+    async fn reserve_held_back(&self, key: &LimitKey, amount: u64) -> Option<LeaseId> {
         let lease = LeaseId::generate(self.clock.now());
         let requirements = Requirements::of([(key.clone(), amount)]).expect("above 0");
-        let wait = Wait::new(time.min(RESERVE_WAIT_MAX), QUEUE).expect("within the longest wait");
+        let wait = Wait::new(TURN_WAIT, QUEUE).expect("within the longest wait");
         let request =
             ReserveRequest { wait: Some(wait), ..ReserveRequest::new(lease, requirements) };
         let reserving = self.limiter.reserve(&request);
