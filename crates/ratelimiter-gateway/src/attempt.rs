@@ -28,9 +28,9 @@ const COMPLETE_RETRY_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct CallContext {
     pub(crate) provider: usize,
-    /// As the caller wrote it.
+    /// As the provider gets it.
     pub(crate) model: Box<str>,
-    /// Its listed name, or as the caller wrote it.
+    /// Its listed name, or as the provider gets it.
     pub(crate) name: Box<str>,
     /// Its key and model at the provider.
     pub(crate) account: Arc<Account>,

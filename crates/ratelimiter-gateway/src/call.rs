@@ -3,6 +3,7 @@
 mod content;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use serde::de::IgnoredAny;
@@ -30,10 +31,25 @@ pub(crate) struct Call {
     pub(crate) is_background: bool,
     pub(crate) content: Content,
     /// As the caller sent it.
-    pub(crate) body: Bytes,
+    pub(crate) body: CallBody,
     /// With `stream_options.include_usage`, for a stream of which the caller did not ask for it. It is then
     /// withheld from the caller.
-    pub(crate) body_with_usage: Option<Bytes>,
+    pub(crate) body_with_usage: Option<CallBody>,
+}
+
+/// The body of a call, in which the model can be replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallBody {
+    bytes: Bytes,
+    /// The JSON of the model's name.
+    model_at: Range<usize>,
+}
+
+/// A change of a text.
+struct Splice {
+    at: usize,
+    skipped: usize,
+    inserted: String,
 }
 
 /// The most tokens of one answer.
@@ -99,6 +115,12 @@ struct StreamOptions<'a> {
     include_usage: Option<&'a RawValue>,
 }
 
+#[derive(Deserialize)]
+struct ModelField<'a> {
+    #[serde(borrow)]
+    model: &'a RawValue,
+}
+
 /// A value that may be null.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
@@ -132,8 +154,23 @@ impl Call {
         let is_stream = fields.stream == Some(true);
         let asks_for_usage =
             matches!(operation, Operation::ChatCompletions | Operation::Completions) && is_stream;
-        let body_with_usage =
-            if asks_for_usage { with_usage(text, fields.stream_options)? } else { None };
+        let splice = if asks_for_usage { with_usage(text, fields.stream_options)? } else { None };
+        let model_at = match &fields.model {
+            // With its quotes.
+            Cow::Borrowed(name) => {
+                let at = offset(text, name);
+                at - 1..at + name.len() + 1
+            }
+            Cow::Owned(_) => {
+                let ModelField { model } = serde_json::from_str(text).map_err(not_json)?;
+                let at = offset(text, model.get());
+                at..at + model.get().len()
+            }
+        };
+        let body_with_usage = splice.map(|splice| {
+            let bytes = splice.apply(text);
+            CallBody { bytes, model_at: splice.shift(&model_at) }
+        });
         let stated = match operation {
             Operation::ChatCompletions => fields.max_completion_tokens.or(fields.max_tokens),
             Operation::Completions | Operation::Messages => fields.max_tokens,
@@ -159,7 +196,7 @@ impl Call {
             answers,
             is_background,
             content,
-            body,
+            body: CallBody { bytes: body, model_at },
             body_with_usage,
         })
     }
@@ -174,19 +211,19 @@ fn located<'a, T: Deserialize<'a>>(text: &'a str) -> Option<CallError> {
     (path != ".").then_some(CallError::Field { path, error })
 }
 
-/// The body with `include_usage`; `None` if the caller asks for it. All other bytes stay.
-fn with_usage(text: &str, options: Option<&RawValue>) -> Result<Option<Bytes>, CallError> {
+/// The change that adds `include_usage`; `None` if the caller asks for it. All other bytes stay.
+fn with_usage(text: &str, options: Option<&RawValue>) -> Result<Option<Splice>, CallError> {
     let Some(options) = options.filter(|options| options.get() != "null") else {
         // An absent field is added in front; one that is null is replaced.
         let (at, inserted, skipped) = match options {
-            Some(null) => (offset(text, null), WITH_USAGE.to_owned(), null.get().len()),
+            Some(null) => (offset(text, null.get()), WITH_USAGE.to_owned(), null.get().len()),
             None => (
                 text.find('{').expect("an object was read") + 1,
                 format!(r#""stream_options":{WITH_USAGE},"#),
                 0,
             ),
         };
-        return Ok(Some(spliced(text, at, skipped, &inserted)));
+        return Ok(Some(Splice { at, skipped, inserted }));
     };
     if !options.get().starts_with('{') {
         return Err(CallError::StreamOptions);
@@ -195,29 +232,54 @@ fn with_usage(text: &str, options: Option<&RawValue>) -> Result<Option<Bytes>, C
         serde_json::from_str(options.get()).map_err(|_| CallError::StreamOptions)?;
     let (at, skipped, inserted) = match fields.include_usage {
         Some(value) if value.get() == "true" => return Ok(None),
-        Some(value) => (offset(text, value), value.get().len(), "true".to_owned()),
+        Some(value) => (offset(text, value.get()), value.get().len(), "true".to_owned()),
         None => {
             let is_empty = options.get()[1..].trim_start().starts_with('}');
             let comma = if is_empty { "" } else { "," };
-            (offset(text, options) + 1, 0, format!(r#""include_usage":true{comma}"#))
+            (offset(text, options.get()) + 1, 0, format!(r#""include_usage":true{comma}"#))
         }
     };
-    Ok(Some(spliced(text, at, skipped, &inserted)))
+    Ok(Some(Splice { at, skipped, inserted }))
 }
 
 /// Where a part of a text begins.
-fn offset(text: &str, part: &RawValue) -> usize {
-    let at = part.get().as_ptr().addr() - text.as_ptr().addr();
-    assert!(at + part.get().len() <= text.len(), "a borrowed value is a part of its text");
+fn offset(text: &str, part: &str) -> usize {
+    let at = part.as_ptr().addr() - text.as_ptr().addr();
+    assert!(at + part.len() <= text.len(), "a borrowed value is a part of its text");
     at
 }
 
-fn spliced(text: &str, at: usize, skipped: usize, inserted: &str) -> Bytes {
-    let mut bytes = BytesMut::with_capacity(text.len() + inserted.len());
-    bytes.extend_from_slice(&text.as_bytes()[..at]);
-    bytes.extend_from_slice(inserted.as_bytes());
-    bytes.extend_from_slice(&text.as_bytes()[at + skipped..]);
-    bytes.freeze()
+impl CallBody {
+    /// The body as the caller sent it, or with the name of another model.
+    pub(crate) fn with_model(&self, name: Option<&str>) -> Bytes {
+        let Some(name) = name else { return self.bytes.clone() };
+        let name = serde_json::to_string(name).expect("text is JSON");
+        spliced(&self.bytes, self.model_at.clone(), &name)
+    }
+}
+
+impl Splice {
+    fn apply(&self, text: &str) -> Bytes {
+        spliced(text.as_bytes(), self.at..self.at + self.skipped, &self.inserted)
+    }
+
+    /// Where a part of the text is after the change, which is not in it.
+    fn shift(&self, part: &Range<usize>) -> Range<usize> {
+        let Self { at, skipped, inserted } = self;
+        let moved = |offset: usize| match offset > *at {
+            true => offset + inserted.len() - skipped,
+            false => offset,
+        };
+        moved(part.start)..moved(part.end)
+    }
+}
+
+fn spliced(bytes: &[u8], replaced: Range<usize>, inserted: &str) -> Bytes {
+    let mut spliced = BytesMut::with_capacity(bytes.len() + inserted.len());
+    spliced.extend_from_slice(&bytes[..replaced.start]);
+    spliced.extend_from_slice(inserted.as_bytes());
+    spliced.extend_from_slice(&bytes[replaced.end..]);
+    spliced.freeze()
 }
 
 #[cfg(test)]
@@ -256,8 +318,47 @@ mod tests {
         ] {
             let body = format!(r#"{{"model":"m", "stream":true{options}}}"#);
             let call = parse(Operation::ChatCompletions, &body).unwrap();
-            assert_eq!(call.body_with_usage.unwrap(), expected);
-            assert_eq!(call.body, body, "to ask again without it");
+            assert_eq!(call.body_with_usage.unwrap().with_model(None), expected);
+            assert_eq!(call.body.with_model(None), body, "to ask again without it");
+        }
+    }
+
+    /// GW-08
+    #[test]
+    fn gw_08_the_model_is_replaced_and_every_other_byte_stays() {
+        for (body, expected) in [
+            (r#"{"model":"m"}"#, r#"{"model":"a\"b"}"#),
+            (
+                r#" { "n":1, "model" : "m" , "stream":true}"#,
+                r#" { "n":1, "model" : "a\"b" , "stream":true}"#,
+            ),
+            (r#"{"model":"\u006d","messages":["m"]}"#, r#"{"model":"a\"b","messages":["m"]}"#),
+        ] {
+            let call = parse(Operation::ChatCompletions, body).unwrap();
+            assert_eq!(call.body.with_model(Some("a\"b")), expected);
+            assert_eq!(call.body.with_model(None), body);
+        }
+    }
+
+    /// GW-04, GW-08
+    #[test]
+    fn gw_08_the_model_is_replaced_in_a_body_that_asks_for_usage() {
+        for (body, expected) in [
+            (
+                r#"{"stream":true,"model":"m"}"#,
+                r#"{"stream_options":{"include_usage":true},"stream":true,"model":"other"}"#,
+            ),
+            (
+                r#"{"model":"\u006d","stream":true,"stream_options":null}"#,
+                r#"{"model":"other","stream":true,"stream_options":{"include_usage":true}}"#,
+            ),
+            (
+                r#"{"stream":true,"stream_options":{"include_usage":false},"model":"m"}"#,
+                r#"{"stream":true,"stream_options":{"include_usage":true},"model":"other"}"#,
+            ),
+        ] {
+            let call = parse(Operation::ChatCompletions, body).unwrap();
+            assert_eq!(call.body_with_usage.unwrap().with_model(Some("other")), expected);
         }
     }
 

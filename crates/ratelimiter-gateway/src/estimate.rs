@@ -143,6 +143,7 @@ mod tests {
             default_output_tokens,
             max_output_tokens,
             price: None,
+            deployments: Vec::new(),
         };
         let body = r#"{"model":"m"}"#;
         let call = Call::parse(Operation::ChatCompletions, body.into(), |_| None).unwrap();

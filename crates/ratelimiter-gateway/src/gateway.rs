@@ -92,8 +92,12 @@ impl<L: GatewayLimiter> Gateway<L> {
         let api_keys = providers.iter().map(|provider| provider.api_key.clone()).collect();
         let context = |(at, settings): (usize, Provider)| {
             let is_encrypted = settings.base_url.is_encrypted();
-            let upstream = Upstream::new(is_encrypted, settings.ca_file.as_deref())
-                .map_err(|error| GatewayError { at, error })?;
+            let upstream = Upstream::new(
+                is_encrypted,
+                settings.ca_file.as_deref(),
+                settings.https_proxy.as_ref(),
+            )
+            .map_err(|error| GatewayError { at, error })?;
             let accounts = Accounts::default();
             Ok(ProviderContext { settings, upstream, accounts, without_usage: Mutex::default() })
         };

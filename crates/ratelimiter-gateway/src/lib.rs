@@ -10,6 +10,7 @@ mod attempt;
 mod call;
 mod caller;
 mod credit;
+mod destination;
 mod dimension;
 mod encoding;
 mod estimate;
@@ -26,6 +27,7 @@ mod own_rates;
 mod passed;
 mod prepared;
 mod price;
+mod proxy_url;
 mod rate_figures;
 mod ratios;
 mod refusal;
@@ -33,6 +35,7 @@ mod renewals;
 mod request_body;
 mod retry;
 mod route;
+mod selection;
 mod settings;
 mod settle;
 mod shared;
@@ -46,9 +49,11 @@ pub use gateway::{Gateway, GatewayError, GatewayParts};
 pub use limiter::GatewayLimiter;
 pub use observer::{CallOutcome, CallReport, Observer};
 pub use price::{ListPrice, PRICE_MAX, Price, PriceError};
+pub use proxy_url::{ProxyUrl, ProxyUrlError};
 pub use settings::{
-    BaseUrl, BaseUrlError, Model, NAME_BYTES_MAX, Name, NameError, OnBackendError, Provider,
-    RESERVED_NAMES, RateCounts, Secret, SecretError, Settings, SettingsError, Tenant,
+    BaseUrl, BaseUrlError, DEPLOYMENT_WEIGHT_MAX, Deployment, DeploymentError, Model,
+    NAME_BYTES_MAX, Name, NameError, OnBackendError, Provider, RESERVED_NAMES, RateCounts, Secret,
+    SecretError, Settings, SettingsError, Tenant,
 };
 pub use upstream::{BoxError, UpstreamError};
 pub use usage::Usage;

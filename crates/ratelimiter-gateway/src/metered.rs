@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::{Either as Race, select};
@@ -11,13 +12,11 @@ use ratelimiter::clock::Timestamp;
 use tokio::time::Instant;
 
 use crate::accounts::Entry;
-use crate::admission::Asking;
 use crate::answer_body::GatewayBody;
 use crate::attempt::CallContext;
 use crate::call::Call;
 use crate::caller::Caller;
 use crate::limiter::GatewayLimiter;
-use crate::limits::Use;
 use crate::observer::{CallOutcome, CallReport};
 use crate::prepared::{Prepared, Target};
 use crate::refusal::{Refusal, RefusalKind};
@@ -45,7 +44,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let prepared = self.prepare(target, request).await;
         let prepared =
             prepared.inspect_err(|refusal| self.report(target, None, started, refusal))?;
-        let (listed, asked_at) = (prepared.context.listed, prepared.started);
+        let (listed, asked_at) = (prepared.listed, prepared.started);
         // Only from here on nobody reads from the connection.
         let gone = caller.clone();
         let calling = Box::pin(self.call(target, prepared, caller));
@@ -72,40 +71,41 @@ impl<L: GatewayLimiter> Shared<L> {
         prepared: Prepared,
         caller: Option<C>,
     ) -> Result<Response<GatewayBody<L, C>>, Refusal> {
-        let Prepared { call, context, certain, keys, tenant, wishes, started, .. } = &prepared;
+        let Prepared { call, listed, destinations, wishes, started, .. } = &prepared;
         let deadline = started.after(wishes.wait);
-        let mut asks_for_usage = self.asks_for_usage(target.provider, call);
+        let mut is_usage_rejected = false;
         let mut retries = 0;
-        let mut waiting = Waiting { shared: self, context, started: *started, is_over: false };
+        let mut tried = vec![false; destinations.len()];
+        let (provider, listed) = (target.provider, *listed);
+        let mut waiting =
+            Waiting { shared: self, provider, listed, started: *started, is_over: false };
         loop {
-            let using = Use {
-                estimate: context.estimate,
-                certain: *certain,
-                price: context.price.as_ref(),
-                is_background: call.is_background,
-            };
-            let queue = tenant.as_deref().unwrap_or_default();
-            let asking = Asking { context, keys, using, queue, started: *started, deadline };
-            let admitted = async {
-                self.wait_until_open(context, deadline).await?;
-                self.admit(&asking).await
-            };
-            let admitted = admitted.await;
+            let admitted = self.admit_to_one(&prepared, &tried, deadline).await;
             waiting.is_over = true;
-            let mut attempt = admitted?;
-            let left = deadline.since(self.clock.now());
+            let (at, mut attempt) = admitted?;
+            tried[at] = true;
+            let has_other = tried.contains(&false);
+            let destination = &destinations[at];
+            let context = &destination.context;
+            let left = match has_other {
+                true => Duration::ZERO,
+                false => deadline.since(self.clock.now()),
+            };
             let in_flight = match context.account.enter(context.amounts_at_most(), left).await {
                 Entry::Entered(in_flight) => in_flight,
-                Entry::Closed => {
+                Entry::NoRoom(after) if !has_other => {
+                    attempt.settle(AttemptEnd::NeverSent);
+                    let settings = &self.providers[context.provider].settings;
+                    return Err(Refusal::closed(settings, &context.name, after));
+                }
+                Entry::Closed | Entry::NoRoom(_) => {
                     // What it has would lapse before the provider's own count does.
                     attempt.settle(AttemptEnd::NeverSent);
                     waiting.is_over = false;
+                    if !has_other {
+                        tried.fill(false);
+                    }
                     continue;
-                }
-                Entry::NoRoom(after) => {
-                    attempt.settle(AttemptEnd::NeverSent);
-                    let settings = &self.providers[target.provider].settings;
-                    return Err(Refusal::closed(settings, &context.name, after));
                 }
             };
             let now = self.clock.now();
@@ -113,50 +113,40 @@ impl<L: GatewayLimiter> Shared<L> {
             attempt.sends(in_flight);
             let left = deadline.since(now);
             let retry = (retries < wishes.retries_max).then_some(Retry { retries, left });
-            let trial = Trial { target, prepared: &prepared, asks_for_usage, retry };
+            let asks_for_usage = !is_usage_rejected && self.asks_for_usage(context, call);
+            let operation = target.operation;
+            let trial = Trial { operation, call, destination, asks_for_usage, retry, has_other };
             match self.try_once(trial, attempt, caller.clone()).await? {
                 Tried::Answer(response) => return Ok(response),
                 Tried::WithoutUsage => {
-                    self.remember_without_usage(target.provider, &call.model);
-                    asks_for_usage = false;
-                    waiting.is_over = false;
+                    self.remember_without_usage(context);
+                    is_usage_rejected = true;
+                    tried[at] = false;
                 }
                 Tried::Again { after } => {
                     retries += 1;
-                    waiting.is_over = false;
-                    tokio::time::sleep_until(Instant::now() + after).await;
+                    if !has_other {
+                        waiting.is_over = false;
+                        tokio::time::sleep_until(Instant::now() + after).await;
+                        tried.fill(false);
+                    }
                 }
             }
+            waiting.is_over = false;
         }
     }
 
-    /// Waits while the provider wants no call, unless that takes too long.
-    async fn wait_until_open(
-        &self,
-        context: &CallContext,
-        deadline: Timestamp,
-    ) -> Result<(), Refusal> {
-        while let Some(closed_for) = context.account.closed_for(Instant::now()) {
-            if closed_for > deadline.since(self.clock.now()) {
-                let settings = &self.providers[context.provider].settings;
-                return Err(Refusal::closed(settings, &context.name, closed_for));
-            }
-            tokio::time::sleep_until(Instant::now() + closed_for).await;
-        }
-        Ok(())
-    }
-
-    fn asks_for_usage(&self, provider: usize, call: &Call) -> bool {
-        let without = self.providers[provider].without_usage.lock();
+    fn asks_for_usage(&self, context: &CallContext, call: &Call) -> bool {
+        let without = self.providers[context.provider].without_usage.lock();
         let without = without.unwrap_or_else(PoisonError::into_inner);
-        call.body_with_usage.is_some() && !without.contains(&call.model)
+        call.body_with_usage.is_some() && !without.contains(&context.model)
     }
 
-    fn remember_without_usage(&self, provider: usize, model: &str) {
-        let without = self.providers[provider].without_usage.lock();
+    fn remember_without_usage(&self, context: &CallContext) {
+        let without = self.providers[context.provider].without_usage.lock();
         let mut without = without.unwrap_or_else(PoisonError::into_inner);
         if without.len() < WITHOUT_USAGE_MAX {
-            without.insert(model.into());
+            without.insert(context.model.clone());
         }
     }
 
@@ -198,7 +188,8 @@ impl<L: GatewayLimiter> Shared<L> {
 /// A call that asks the limiter, or pauses before it does so again. Dropped before that is over, its caller has gone away.
 struct Waiting<'a, L: GatewayLimiter> {
     shared: &'a Shared<L>,
-    context: &'a CallContext,
+    provider: usize,
+    listed: Option<usize>,
     started: Timestamp,
     is_over: bool,
 }
@@ -206,8 +197,8 @@ struct Waiting<'a, L: GatewayLimiter> {
 impl<L: GatewayLimiter> Drop for Waiting<'_, L> {
     fn drop(&mut self) {
         if !self.is_over {
-            let CallContext { provider, listed, .. } = *self.context;
-            self.shared.report_unsent(provider, listed, self.started, CallOutcome::CallerGone);
+            let Self { shared, provider, listed, started, .. } = *self;
+            shared.report_unsent(provider, listed, started, CallOutcome::CallerGone);
         }
     }
 }

@@ -10,19 +10,20 @@ use ratelimiter::clock::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::access::CallerTenant;
+use crate::access::{CallerTenant, Keys};
 use crate::api::Operation;
 use crate::attempt::CallContext;
 use crate::call::Call;
-use crate::estimate::{Certain, Estimate};
+use crate::destination::{Destination, Place, places};
+use crate::estimate::Estimate;
 use crate::headers::to_provider;
 use crate::limiter::GatewayLimiter;
-use crate::limits::{Scope, ScopeKeys};
+use crate::limits::Scope;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::request_body::HeldBody;
 use crate::retry::RETRIES_MAX;
 use crate::settings::{Model, Provider};
-use crate::shared::Shared;
+use crate::shared::{ProviderContext, Shared};
 use crate::upstream::BoxError;
 
 const WAIT_HEADER: &str = "x-ratelimiter-wait-ms";
@@ -49,16 +50,13 @@ pub(crate) struct CallerWishes {
 /// A call that was read and checked.
 pub(crate) struct Prepared {
     pub(crate) call: Call,
-    pub(crate) context: Arc<CallContext>,
-    pub(crate) certain: Certain,
-    pub(crate) keys: Arc<ScopeKeys>,
+    /// The model's position in the list of the provider of the call's path.
+    pub(crate) listed: Option<usize>,
+    /// Where it can be made; at least one.
+    pub(crate) destinations: Vec<Destination>,
     pub(crate) tenant: Option<Box<str>>,
     pub(crate) wishes: CallerWishes,
     pub(crate) started: Timestamp,
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    /// The call is made with the gateway's key of the provider.
-    pub(crate) has_api_key: bool,
     /// Counts the body as held until the provider answers.
     _share: Option<OwnedSemaphorePermit>,
 }
@@ -78,10 +76,6 @@ impl<L: GatewayLimiter> Shared<L> {
         let keys = self.access.current();
         let tenant = keys.identify(request.headers())?;
         let wishes = self.wishes(request.headers())?;
-        let uri = target_uri(settings, rest, request.uri().query())?;
-        let api_key = keys.api_keys[provider].as_ref();
-        let has_api_key = api_key.is_some();
-        let headers = to_provider(request.headers(), settings.api, api_key);
         let (parts, body) = request.into_parts();
         let HeldBody { bytes, share } = self.bodies.read(&parts.headers, body).await?;
         let is_long = bytes.len() > QUICK_BODY_BYTES_MAX;
@@ -99,45 +93,68 @@ impl<L: GatewayLimiter> Shared<L> {
         };
         let call = call.map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))?;
         let listed = listed(settings, &call.model, &tenant)?;
-        let model = listed.map(|at| &settings.models.as_ref().expect("it is listed")[at]);
-        let name = model.map_or(&*call.model, |model| &model.name);
+        let destination = |place: &Place<'_>| {
+            self.destination(
+                place,
+                &call,
+                &keys,
+                &tenant,
+                &parts.headers,
+                (rest, parts.uri.query()),
+            )
+        };
+        let places = places(&self.providers, provider, &call.model, listed);
+        let destinations = places.iter().map(destination).collect::<Result<_, _>>()?;
+        let started = self.clock.now();
+        let tenant = tenant.name;
+        Ok(Prepared { call, listed, destinations, tenant, wishes, started, _share: share })
+    }
+
+    /// What the call needs to be made at a place.
+    fn destination(
+        &self,
+        place: &Place<'_>,
+        call: &Call,
+        keys: &Keys,
+        tenant: &CallerTenant,
+        headers: &HeaderMap,
+        (rest, query): (&str, Option<&str>),
+    ) -> Result<Destination, Refusal> {
+        let Place { provider, model, listed, settings: of_model, weight } = *place;
+        let ProviderContext { settings, accounts, .. } = &self.providers[provider];
+        let api_key = keys.api_keys[provider].as_ref();
+        let headers = to_provider(headers, settings.api, api_key);
         let scope = Scope {
             provider: settings.name.as_str().into(),
-            model: name.into(),
+            model: listed.map_or(model, |at| &settings.listed()[at].name).into(),
             tenant: tenant.name.clone(),
         };
         let keys = self.keys.get(&scope).ok_or_else(|| {
             let message = "the names of provider, model and tenant are too long together for the key of a limit";
             Refusal::new(RefusalKind::Invalid, message)
         })?;
-        let ratio = self.ratios.get(provider, &call.model);
-        let (estimate, certain) = Estimate::of(&call, model, ratio, settings.hidden_input_tokens);
-        let accounts = &self.providers[provider].accounts;
+        let ratio = self.ratios.get(provider, model);
+        let (estimate, certain) = Estimate::of(call, of_model, ratio, settings.hidden_input_tokens);
         let account = accounts.get(&scope.model, &headers, Instant::now());
-        let context = Arc::new(CallContext {
+        let context = CallContext {
             provider,
-            model: call.model.clone(),
+            model: model.into(),
             name: scope.model,
             account,
             listed,
-            price: model.and_then(|model| model.price.clone()),
+            price: of_model.and_then(|model| model.price.clone()),
             is_stream: call.is_stream,
             estimate,
-        });
-        let tenant = tenant.name;
-        let started = self.clock.now();
-        Ok(Prepared {
-            call,
-            context,
+        };
+        Ok(Destination {
+            context: Arc::new(context),
             certain,
             keys,
-            tenant,
-            wishes,
-            started,
-            uri,
+            uri: target_uri(settings, rest, query)?,
             headers,
-            has_api_key,
-            _share: share,
+            has_api_key: api_key.is_some(),
+            model: weight.map(|_| model.into()),
+            weight: weight.unwrap_or(1),
         })
     }
 
@@ -172,7 +189,7 @@ fn listed(
             return Err(Refusal::new(RefusalKind::ModelNotFound, message));
         }
     };
-    let name = found.map(|at| &*settings.models.as_ref().expect("it is listed")[at].name);
+    let name = found.map(|at| &*settings.listed()[at].name);
     if !tenant.may_call(&[model, name.unwrap_or(model)]) {
         let message =
             "this key may not call this model; see gateway.tenants in the gateway's config";

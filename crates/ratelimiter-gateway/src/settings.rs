@@ -9,17 +9,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use base_url::{BaseUrl, BaseUrlError};
-pub use error::SettingsError;
+pub use error::{DeploymentError, SettingsError};
 pub use secret::{Secret, SecretError};
 
 use crate::api::Api;
 use crate::encoding::Encoding;
 use crate::model_name::is_model_name;
 use crate::price::Price;
+use crate::proxy_url::ProxyUrl;
 use crate::upstream::{Upstream, UpstreamError};
 
 /// The most bytes of the name of a provider or a tenant.
 pub const NAME_BYTES_MAX: usize = 64;
+/// The largest weight of a deployment.
+pub const DEPLOYMENT_WEIGHT_MAX: u32 = 1_000;
 /// First segments of the server's own paths, which no provider may have as its name.
 pub const RESERVED_NAMES: [&str; 8] =
     ["v1", "healthz", "readyz", "metrics", "openapi.json", "ui", "assets", "favicon.ico"];
@@ -87,6 +90,8 @@ pub struct Provider {
     pub models: Option<Vec<Model>>,
     /// Authorities to trust, in PEM, instead of the system's.
     pub ca_file: Option<PathBuf>,
+    /// A proxy through which a provider with TLS is reached.
+    pub https_proxy: Option<ProxyUrl>,
 }
 
 /// What a provider's token rates count.
@@ -112,6 +117,19 @@ pub struct Model {
     pub max_output_tokens: Option<u64>,
     /// Needed for limits in dollars.
     pub price: Option<Price>,
+    /// Where its calls are made; here, under its own name, if there are none.
+    pub deployments: Vec<Deployment>,
+}
+
+/// One of several keys or regions for a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deployment {
+    /// The name of the provider that gets the call.
+    pub provider: String,
+    /// The name of the model there.
+    pub model: String,
+    /// Its share of the calls, beside those of the others.
+    pub weight: u32,
 }
 
 /// The name of a provider or a tenant: 1 to 64 characters of `A-Z a-z 0-9 . _ -`.
@@ -182,8 +200,12 @@ impl Settings {
             if provider.api == Api::Anthropic && provider.base_url.ends_with_version() {
                 errors.push(SettingsError::AnthropicVersion { at });
             }
+            if provider.https_proxy.is_some() && !provider.base_url.is_encrypted() {
+                errors.push(SettingsError::ProxyWithoutTls { at });
+            }
             errors.extend(provider.check_paths(at));
             errors.extend(provider.check_models(at));
+            errors.extend(self.check_deployments(at, provider));
         }
         if self.buffered_bytes_max < self.body_bytes_max {
             errors.push(SettingsError::BufferedBelowBody);
@@ -206,13 +228,62 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Each deployment is a model that can be called at a provider of the same API.
+    fn check_deployments(&self, at: usize, provider: &Provider) -> Vec<SettingsError> {
+        let mut errors = Vec::new();
+        for model in provider.models.iter().flatten() {
+            let mut places = HashSet::new();
+            for (deployment_at, deployment) in model.deployments.iter().enumerate() {
+                let problem = self.check_deployment(provider.api, deployment);
+                let is_new = places.insert((&deployment.provider, &deployment.model));
+                let twice = (!is_new).then_some(DeploymentError::Twice);
+                errors.extend(problem.or(twice).map(|error| {
+                    let model = model.name.clone();
+                    SettingsError::Deployment { at, model, deployment_at, error }
+                }));
+            }
+        }
+        errors
+    }
+
+    fn check_deployment(&self, api: Api, deployment: &Deployment) -> Option<DeploymentError> {
+        let Deployment { provider, model, weight } = deployment;
+        if !is_model_name(model) {
+            return Some(DeploymentError::ModelName);
+        }
+        if !(1..=DEPLOYMENT_WEIGHT_MAX).contains(weight) {
+            return Some(DeploymentError::Weight);
+        }
+        let mut providers = self.providers.iter();
+        let Some(provider) = providers.find(|other| other.name.as_str() == provider) else {
+            return Some(DeploymentError::UnknownProvider);
+        };
+        if provider.api != api {
+            return Some(DeploymentError::OtherApi);
+        }
+        let Some(models) = &provider.models else { return None };
+        match models.iter().find(|listed| listed.name == *model) {
+            None => Some(DeploymentError::UnknownModel),
+            Some(listed) if listed.deployments.is_empty() => None,
+            // It would have to be deployed in turn.
+            Some(_) => Some(DeploymentError::Chain),
+        }
+    }
+}
+
 impl Provider {
     /// The certificates to trust can be read.
     fn check_upstream(&self) -> Result<(), UpstreamError> {
         match &self.ca_file {
-            Some(path) => Upstream::new(self.base_url.is_encrypted(), Some(path)).map(drop),
+            Some(path) => Upstream::new(self.base_url.is_encrypted(), Some(path), None).map(drop),
             None => Ok(()),
         }
+    }
+
+    /// The models that may be called; none if every model may.
+    pub(crate) fn listed(&self) -> &[Model] {
+        self.models.as_deref().unwrap_or_default()
     }
 
     /// Whether it has a model of this name or alias, as far as that is known.

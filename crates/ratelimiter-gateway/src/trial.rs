@@ -12,12 +12,14 @@ use tokio::time::Instant;
 
 use crate::answer::{PlainMeter, StreamMeter};
 use crate::answer_body::{AnswerBody, GatewayBody, Meter, OpenStream};
+use crate::api::Operation;
 use crate::attempt::{Attempt, CallContext};
+use crate::call::Call;
 use crate::caller::Caller;
+use crate::destination::Destination;
 use crate::headers::{set_waited, to_caller};
 use crate::limiter::GatewayLimiter;
 use crate::observer::CallOutcome;
-use crate::prepared::{Prepared, Target};
 use crate::rate_figures::{RateFigure, rate_figures};
 use crate::refusal::Refusal;
 use crate::retry::{Retry, is_in_vain, pause_before_retry, retry_after, retry_after_in_message};
@@ -35,11 +37,14 @@ const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One attempt at the provider.
 pub(crate) struct Trial<'a> {
-    pub(crate) target: Target<'a>,
-    pub(crate) prepared: &'a Prepared,
+    pub(crate) operation: Operation,
+    pub(crate) call: &'a Call,
+    pub(crate) destination: &'a Destination,
     pub(crate) asks_for_usage: bool,
     /// `None` if the call is not repeated any more.
     pub(crate) retry: Option<Retry>,
+    /// It can be repeated elsewhere.
+    pub(crate) has_other: bool,
 }
 
 /// What came of an attempt: an answer for the caller, or a reason to try again.
@@ -55,9 +60,10 @@ pub(crate) enum Tried<L: GatewayLimiter, C> {
 
 impl Trial<'_> {
     fn request(&self) -> Request<UpstreamBody> {
-        let Prepared { call, uri, headers, .. } = self.prepared;
+        let Self { call, destination, .. } = self;
+        let Destination { uri, headers, model, .. } = destination;
         let with_usage = call.body_with_usage.as_ref().filter(|_| self.asks_for_usage);
-        let body = with_usage.unwrap_or(&call.body).clone();
+        let body = with_usage.unwrap_or(&call.body).with_model(model.as_deref());
         let mut request = Request::post(uri.clone()).body(read_body(body));
         let request = request.as_mut().expect("the URL was checked");
         *request.headers_mut() = headers.clone();
@@ -65,7 +71,8 @@ impl Trial<'_> {
     }
 
     fn pause(&self, named: Option<Duration>) -> Option<Duration> {
-        pause_before_retry(self.retry?, named)
+        let retry = self.retry?;
+        if self.has_other { Some(Duration::ZERO) } else { pause_before_retry(retry, named) }
     }
 }
 
@@ -76,9 +83,9 @@ impl<L: GatewayLimiter> Shared<L> {
         mut attempt: Attempt<L>,
         caller: Option<C>,
     ) -> Result<Tried<L, C>, Refusal> {
-        let context = &self.providers[trial.target.provider];
+        let CallContext { provider, name, account, .. } = &*trial.destination.context;
+        let context = &self.providers[*provider];
         let settings = &context.settings;
-        let CallContext { name, account, .. } = &*trial.prepared.context;
         let sent_at = Instant::now();
         let compares =
             account.begins_comparison(sent_at) && context.accounts.is_only(name, account, sent_at);
@@ -126,7 +133,7 @@ impl<L: GatewayLimiter> Shared<L> {
             }
             return Ok(Tried::Answer(self.pass_on(&trial, attempt, answer, caller)));
         }
-        if let Some(reason) = refuses_the_gateway(status, trial.prepared.has_api_key) {
+        if let Some(reason) = refuses_the_gateway(status, trial.destination.has_api_key) {
             attempt.end(AttemptEnd::Refused, CallOutcome::Refused);
             return Err(Refusal::bad_gateway(settings, reason));
         }
@@ -146,15 +153,16 @@ impl<L: GatewayLimiter> Shared<L> {
         add_own_headers(&mut headers, &attempt);
         let (meter, open) = match Encoding::of(&parts.headers) {
             Encoding::Unreadable => (Meter::Unreadable, None),
-            Encoding::Plain => (Meter::Plain(PlainMeter::new(trial.target.operation)), None),
+            Encoding::Plain => (Meter::Plain(PlainMeter::new(trial.operation)), None),
             Encoding::Stream => {
                 // What is withheld was announced.
                 headers.remove(CONTENT_LENGTH);
-                let meter = StreamMeter::new(trial.target.operation, trial.asks_for_usage);
+                let meter = StreamMeter::new(trial.operation, trial.asks_for_usage);
                 (Meter::Stream(meter), Some(OpenStream::new(&self.open_streams)))
             }
         };
-        let silence_max = self.providers[trial.target.provider].settings.upstream_timeout;
+        let provider = attempt.context.provider;
+        let silence_max = self.providers[provider].settings.upstream_timeout;
         let body = AnswerBody::new(body, meter, Some(attempt), caller, silence_max, open);
         let mut response = Response::new(Either::Right(body));
         *response.status_mut() = parts.status;
@@ -180,7 +188,8 @@ impl<L: GatewayLimiter> Shared<L> {
         let outcome = if is_rate { CallOutcome::RefusedRate } else { CallOutcome::Refused };
         if !may_retry && !rejects_usage {
             attempt.end(AttemptEnd::Refused, outcome);
-            let silence_max = self.providers[trial.target.provider].settings.upstream_timeout;
+            let provider = attempt.context.provider;
+            let silence_max = self.providers[provider].settings.upstream_timeout;
             let body = AnswerBody::new(body, Meter::None, None, caller, silence_max, None);
             let mut response = Response::new(Either::Right(body));
             *response.status_mut() = parts.status;
@@ -213,7 +222,7 @@ impl<L: GatewayLimiter> Shared<L> {
             Some(_) => drop(attempt.settle(AttemptEnd::Refused)),
             None => attempt.end(AttemptEnd::Refused, outcome),
         }
-        let CallContext { provider, name, account, .. } = &*trial.prepared.context;
+        let CallContext { provider, name, account, .. } = &*trial.destination.context;
         if is_limited && self.providers[*provider].accounts.is_only(name, account, Instant::now()) {
             // What it had reserved is room again here, and not there.
             self.compare(&attempt, said.figures, None);

@@ -11,10 +11,13 @@ use hyper::{Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+
+use crate::proxy_url::ProxyUrl;
 
 /// Time to connect to a provider.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,8 +32,10 @@ pub(crate) type UpstreamBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BoxError
 
 /// The pool of connections to one provider.
 #[derive(Debug)]
-pub(crate) struct Upstream {
-    client: Client<HttpsConnector<HttpConnector>, UpstreamBody>,
+pub(crate) enum Upstream {
+    Direct(Client<HttpsConnector<HttpConnector>, UpstreamBody>),
+    /// Through a proxy.
+    Tunnelled(Client<HttpsConnector<Tunnel<HttpConnector>>, UpstreamBody>),
 }
 
 /// Why a provider cannot be reached over TLS.
@@ -55,8 +60,12 @@ pub(crate) enum SendError {
 }
 
 impl Upstream {
-    /// Connects over TLS, if it is encrypted, with the authorities in a file or those of the system.
-    pub(crate) fn new(is_encrypted: bool, ca_file: Option<&Path>) -> Result<Self, UpstreamError> {
+    /// Connects over TLS, if it is encrypted, with the authorities in a file or those of the system; through a proxy, if there is one.
+    pub(crate) fn new(
+        is_encrypted: bool,
+        ca_file: Option<&Path>,
+        https_proxy: Option<&ProxyUrl>,
+    ) -> Result<Self, UpstreamError> {
         let mut roots = RootCertStore::empty();
         match ca_file {
             Some(path) => add_authorities(&mut roots, path)?,
@@ -73,16 +82,20 @@ impl Upstream {
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .build(connector);
-        Ok(Self { client })
+        let over_tls = HttpsConnectorBuilder::new().with_tls_config(tls);
+        let over_tls = over_tls.https_or_http().enable_all_versions();
+        let mut pool = Client::builder(TokioExecutor::new());
+        pool.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT);
+        Ok(match https_proxy {
+            None => Self::Direct(pool.build(over_tls.wrap_connector(connector))),
+            Some(proxy) => {
+                let mut tunnel = Tunnel::new(proxy.uri().clone(), connector);
+                if let Some(authorization) = proxy.authorization() {
+                    tunnel = tunnel.with_auth(authorization.clone());
+                }
+                Self::Tunnelled(pool.build(over_tls.wrap_connector(tunnel)))
+            }
+        })
     }
 
     /// Sends a call, and waits for the head of its answer.
@@ -90,7 +103,11 @@ impl Upstream {
         &self,
         request: Request<UpstreamBody>,
     ) -> Result<Response<Incoming>, SendError> {
-        self.client.request(request).await.map_err(|error| {
+        let answering = match self {
+            Self::Direct(client) => client.request(request),
+            Self::Tunnelled(client) => client.request(request),
+        };
+        answering.await.map_err(|error| {
             let reason = with_sources(&error);
             match error.is_connect() {
                 true => SendError::NotSent(reason),

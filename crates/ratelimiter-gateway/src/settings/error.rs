@@ -20,6 +20,8 @@ pub enum SettingsError {
          gateway.allow_anonymous: true if this is intended"
     )]
     ApiKeyForEverybody { at: usize },
+    #[error("{error}")]
+    Deployment { at: usize, model: String, deployment_at: usize, error: DeploymentError },
     #[error("has the name {name} of another model or alias; a name means one model")]
     ModelTwice { at: usize, model: String, name: String },
     #[error(
@@ -34,6 +36,8 @@ pub enum SettingsError {
         "is no path below base_url, such as `moderations`, or `files/*` for all below `files/`"
     )]
     PassThroughPath { at: usize, path_at: usize },
+    #[error("is for a base_url with https://")]
+    ProxyWithoutTls { at: usize },
     #[error("must not end with /v1: callers' paths begin with it")]
     AnthropicVersion { at: usize },
     #[error("lists {model}, which no provider has")]
@@ -46,6 +50,28 @@ pub enum SettingsError {
     TenantTwice { at: usize },
     #[error("is the key of another tenant too; each has its own")]
     TenantKeyTwice { at: usize },
+}
+
+/// A deployment to which no call can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each variant is")]
+pub enum DeploymentError {
+    #[error(
+        "model is not the name of a model, which has 1 to {MODEL_BYTES_MAX} characters without white space and without `*`"
+    )]
+    ModelName,
+    #[error("weight must be 1 to {}", super::DEPLOYMENT_WEIGHT_MAX)]
+    Weight,
+    #[error("provider is not the name of one of gateway.providers")]
+    UnknownProvider,
+    #[error("provider speaks another API; calls are not translated")]
+    OtherApi,
+    #[error("model is not in the provider's models; list it there by this name, or list none")]
+    UnknownModel,
+    #[error("model has deployments itself; name them here")]
+    Chain,
+    #[error("is there twice; give it a larger weight instead")]
+    Twice,
 }
 
 impl SettingsError {
@@ -62,6 +88,9 @@ impl SettingsError {
             Self::ModelTwice { at, model, .. } => {
                 format!("gateway.providers[{at}].models.{model}")
             }
+            Self::Deployment { at, model, deployment_at, .. } => {
+                format!("gateway.providers[{at}].models.{model}.deployments[{deployment_at}]")
+            }
             Self::ModelName { at, model } => format!("gateway.providers[{at}].models.{model}"),
             Self::NoOutput { at, model, field } => {
                 format!("gateway.providers[{at}].models.{model}.{field}")
@@ -73,6 +102,7 @@ impl SettingsError {
                 format!("gateway.providers[{at}].pass_through_paths[{path_at}]")
             }
             Self::AnthropicVersion { at } => format!("gateway.providers[{at}].base_url"),
+            Self::ProxyWithoutTls { at } => format!("gateway.providers[{at}].https_proxy"),
             Self::UnknownModel { at, .. } => format!("gateway.tenants[{at}].models"),
             Self::BufferedBelowBody => "gateway.buffered_bytes_max".to_owned(),
             Self::CaFile { at, .. } => format!("gateway.providers[{at}].ca_file"),

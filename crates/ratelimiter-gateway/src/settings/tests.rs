@@ -12,6 +12,7 @@ fn provider(name: &str, api_key: Option<&str>) -> Provider {
         hidden_input_tokens: 32_768,
         models: None,
         ca_file: None,
+        https_proxy: None,
     }
 }
 
@@ -83,6 +84,7 @@ fn names_and_keys_are_given_once() {
         default_output_tokens: None,
         max_output_tokens: None,
         price: None,
+        deployments: Vec::new(),
     };
     one.models = Some(vec![model("m", "n"), model("o", "m")]);
     let twice = SettingsError::ModelTwice { at: 0, model: "o".to_owned(), name: "m".to_owned() };
@@ -99,6 +101,7 @@ fn settings_that_can_never_work_are_refused() {
         default_output_tokens,
         max_output_tokens,
         price: None,
+        deployments: Vec::new(),
     };
     one.models = Some(vec![
         model("m x", None, None),
@@ -161,4 +164,58 @@ fn a_secret_is_never_shown() {
     for text in ["", "two words", "é", &"x".repeat(4_097)] {
         assert!(Secret::new(text).is_err());
     }
+}
+
+/// GW-08
+#[test]
+fn gw_08_a_deployment_is_a_model_that_can_be_called() {
+    let deployed = |provider: &str, model: &str, weight| Deployment {
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        weight,
+    };
+    let model = |name: &str, deployments| Model {
+        name: name.to_owned(),
+        aliases: vec![format!("{name}-alias")],
+        default_output_tokens: None,
+        max_output_tokens: None,
+        price: None,
+        deployments,
+    };
+    let checked = |deployments: Vec<Deployment>| {
+        let mut openai = provider("openai", None);
+        openai.models = Some(vec![model("m", deployments), model("plain", Vec::new())]);
+        let mut east = provider("east", None);
+        east.models = Some(vec![model("m-east", Vec::new())]);
+        let anthropic = Provider {
+            api: Api::Anthropic,
+            base_url: BaseUrl::new("https://api.anthropic.com").unwrap(),
+            ..provider("anthropic", None)
+        };
+        let all = vec![openai, east, provider("any", None), anthropic];
+        settings(all, &[]).check(true).err().unwrap_or_default()
+    };
+    let good = vec![
+        deployed("east", "m-east", 1),
+        deployed("openai", "plain", 1_000),
+        deployed("any", "whatever", 1),
+    ];
+    assert_eq!(checked(good), []);
+    for (deployment, error) in [
+        (deployed("east", "m-east-alias", 1), DeploymentError::UnknownModel),
+        (deployed("west", "m", 1), DeploymentError::UnknownProvider),
+        (deployed("anthropic", "m", 1), DeploymentError::OtherApi),
+        (deployed("openai", "m", 1), DeploymentError::Chain),
+        (deployed("any", "a b", 1), DeploymentError::ModelName),
+        (deployed("any", "m", 0), DeploymentError::Weight),
+        (deployed("any", "m", 1_001), DeploymentError::Weight),
+    ] {
+        let errors = checked(vec![deployment]);
+        let model = "m".to_owned();
+        assert_eq!(errors, [SettingsError::Deployment { at: 0, model, deployment_at: 0, error }]);
+        assert_eq!(errors[0].path(), "gateway.providers[0].models.m.deployments[0]");
+    }
+    let twice = checked(vec![deployed("any", "m", 1), deployed("any", "m", 2)]);
+    assert_eq!(twice.len(), 1);
+    assert!(twice[0].to_string().contains("there twice"));
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ratelimiter_gateway::{
-    Api, BaseUrl, ListPrice, Model, Name, OnBackendError, Price, Provider, RateCounts, Secret,
-    Settings, Tenant,
+    Api, BaseUrl, Deployment, ListPrice, Model, Name, OnBackendError, Price, Provider, ProxyUrl,
+    RateCounts, Secret, Settings, Tenant,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error};
@@ -101,6 +101,9 @@ pub struct ProviderConfig {
     pub models: Option<BTreeMap<String, Option<ModelConfig>>>,
     /// Authorities to trust, in PEM.
     pub ca_file: Option<PathBuf>,
+    /// The URL of a proxy, given literally or as a file.
+    #[serde(default, deserialize_with = "token::optional")]
+    pub https_proxy: Option<Token>,
 }
 
 /// The API of a provider.
@@ -137,6 +140,21 @@ pub struct ModelConfig {
     /// Dollars for a million tokens.
     #[serde(deserialize_with = "price")]
     pub price: Option<Price>,
+    /// Where its calls are made, if that is several keys or regions.
+    pub deployments: Vec<DeploymentConfig>,
+}
+
+/// One of several keys or regions for a model.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeploymentConfig {
+    /// The name of the provider that gets the call.
+    pub provider: String,
+    /// The name of the model there.
+    pub model: String,
+    /// Its share of the calls, beside those of the others.
+    #[serde(default = "weight")]
+    pub weight: u32,
 }
 
 /// Dollars for a million tokens.
@@ -212,7 +230,15 @@ impl GatewayConfig {
             };
             Some(provider.settings(api_key))
         });
-        let providers: Vec<_> = providers.collect();
+        let mut providers: Vec<_> = providers.collect();
+        for (at, (provider, config)) in providers.iter_mut().zip(&self.providers).enumerate() {
+            let path = format!("gateway.providers[{at}].https_proxy");
+            match (provider, config.proxy_url()) {
+                (Some(provider), Ok(proxy)) => provider.https_proxy = proxy,
+                (None, Ok(_)) => {}
+                (_, Err(message)) => errors.push(ValueError { path, message }),
+            }
+        }
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -254,9 +280,19 @@ impl GatewayConfig {
 impl ProviderConfig {
     fn settings(&self, api_key: Option<Secret>) -> Provider {
         let model = |(name, config): (&String, &Option<ModelConfig>)| {
-            let ModelConfig { aliases, default_output_tokens, max_output_tokens, price } =
-                config.clone().unwrap_or_default();
-            Model { name: name.clone(), aliases, default_output_tokens, max_output_tokens, price }
+            let config = config.clone().unwrap_or_default();
+            let deployments = config.deployments.into_iter().map(|deployment| {
+                let DeploymentConfig { provider, model, weight } = deployment;
+                Deployment { provider, model, weight }
+            });
+            Model {
+                name: name.clone(),
+                aliases: config.aliases,
+                default_output_tokens: config.default_output_tokens,
+                max_output_tokens: config.max_output_tokens,
+                price: config.price,
+                deployments: deployments.collect(),
+            }
         };
         Provider {
             name: self.name.clone(),
@@ -275,7 +311,14 @@ impl ProviderConfig {
             hidden_input_tokens: self.hidden_input_tokens,
             models: self.models.as_ref().map(|models| models.iter().map(model).collect()),
             ca_file: self.ca_file.clone(),
+            https_proxy: None,
         }
+    }
+
+    fn proxy_url(&self) -> Result<Option<ProxyUrl>, String> {
+        let Some(url) = &self.https_proxy else { return Ok(None) };
+        let text = url.read_secret().map_err(|error| error.to_string())?;
+        ProxyUrl::new(&text).map(Some).map_err(|error| error.to_string())
     }
 }
 
@@ -301,6 +344,10 @@ fn item_errors<T: DeserializeOwned>(path: &str, value: &Value) -> Vec<ValueError
         Some(ValueError { path, message: error.into_inner().to_string() })
     };
     items.iter().enumerate().filter_map(error).collect()
+}
+
+fn weight() -> u32 {
+    1
 }
 
 fn upstream_timeout() -> u64 {

@@ -3,6 +3,7 @@
 mod access;
 mod admission;
 mod bad_input;
+mod deployments;
 mod provider_word;
 mod retries;
 mod seen;

@@ -53,6 +53,22 @@ fn an_error_names_the_field_and_never_a_key() {
             "gateway.providers[0].name: must be 1 to 64 characters",
         ),
         (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', https_proxy: 'http://p'}]",
+            "gateway.providers[0].https_proxy: is for a base_url with https://",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'https://h', https_proxy: 'socks5://u:sk-hidden@p'}]",
+            "gateway.providers[0].https_proxy: must begin with http://",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: [{provider: b, model: m}]}}}]",
+            "gateway.providers[0].models.m.deployments[0]: provider is not the name of one of gateway.providers",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: [{model: m}]}}}]",
+            "gateway.providers[0].models.m.deployments[0]: missing field `provider`",
+        ),
+        (
             "  providers: [{name: a, api: gemini, base_url: 'http://h'}]",
             "gateway.providers[0].api: unknown variant `gemini`",
         ),

@@ -1,5 +1,7 @@
 //! TLS to a provider (`GW-16`), and callers over HTTP/2.
 
+use std::sync::{Arc, Mutex};
+
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, Version};
@@ -8,6 +10,8 @@ use hyper_util::rt::TokioExecutor;
 use ratelimiter_mock_provider::CallEnd;
 use serde_json::json;
 use testkit::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::{GatewayTest, Operation, client, mock, section, send, set_gateway, whole};
 use crate::certificates::Pair;
@@ -42,6 +46,64 @@ async fn gw_16_a_provider_is_reached_over_tls_if_its_authority_is_trusted() {
         assert_eq!(outer.memory.open_leases(), 0);
     }
     assert_eq!(mock.calls().len(), 2, "who is not trusted gets nothing");
+}
+
+/// Opens tunnels for whoever knows the password, and notes to where.
+async fn connect_proxy(seen: Arc<Mutex<Vec<String>>>) -> std::net::SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let seen = Arc::clone(&seen);
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(client.read_u8().await?);
+                }
+                let head = String::from_utf8(head).unwrap();
+                if !head.to_lowercase().contains("proxy-authorization: basic dxnlcjpwqhnz") {
+                    return client.write_all(b"HTTP/1.1 407 Who\r\n\r\n").await;
+                }
+                let target = head.split_ascii_whitespace().nth(1).unwrap().to_owned();
+                let mut provider = TcpStream::connect(&target).await?;
+                seen.lock().unwrap().push(target);
+                client.write_all(b"HTTP/1.1 200 Connected\r\n\r\n").await?;
+                copy_bidirectional(&mut client, &mut provider).await.map(drop)
+            });
+        }
+    });
+    addr
+}
+
+/// GW-16: the provider is another gateway, with a certificate.
+#[tokio::test]
+async fn gw_16_a_provider_is_reached_through_a_proxy() {
+    let (pair, mock, seen) = (Pair::new(), mock().await, Arc::default());
+    let proxy = connect_proxy(Arc::clone(&seen)).await;
+    let inner = TestServer::start_with(|config| {
+        let folder = config.registry.path.parent().unwrap().parent().unwrap();
+        config.server.tls = pair.write(folder);
+        set_gateway(config, section(&mock));
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, &pair.cert_pem).unwrap();
+    let host = format!("localhost:{}", inner.addr().port());
+    for (user, status) in [("user:p%40ss", 200), ("user:wrong", 502)] {
+        let outer = json!({"wait_ms": 0, "providers": [
+            {"name": "openai", "api": "openai", "base_url": format!("https://{host}/openai/v1"), "ca_file": ca_file,
+                "https_proxy": format!("http://{user}@{proxy}")},
+        ]});
+        let outer = TestServer::start_with(|config| set_gateway(config, outer)).await;
+        let uri = format!("http://{}{}", outer.addr(), Operation::Chat.path());
+        let body = Operation::Chat.body(false).to_string();
+        let answer = whole(send(&client(), Method::POST, &uri, &[], body.into()).await).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(!answer.body.contains("p%40ss"), "{answer:?}");
+    }
+    assert_eq!(*seen.lock().unwrap(), [host]);
 }
 
 /// GW-04, GW-05: over HTTP/2 streams pass too, and a caller that goes away is settled.
