@@ -62,6 +62,9 @@ struct State {
     closed_until: Instant,
     /// 429s in a row that named no time.
     unnamed: u32,
+    /// In a row, it had no capacity, or could not be connected.
+    failures: u32,
+    failing_until: Instant,
     compared_at: Option<Instant>,
     shared_until: Option<Instant>,
     credit: Credit,
@@ -158,6 +161,8 @@ impl Account {
             closed_at: None,
             closed_until: now,
             unnamed: 0,
+            failures: 0,
+            failing_until: now,
             compared_at: None,
             shared_until: None,
             credit: Credit::default(),
@@ -186,9 +191,9 @@ impl Account {
         let pause = match named {
             Some(named) => named.min(CLOSED_MAX),
             None if is_new => {
-                let pause = PAUSE_FIRST * 2_u32.saturating_pow(state.unnamed.min(16));
+                let pause = growing(state.unnamed);
                 state.unnamed += 1;
-                pause.min(PAUSE_MAX).mul_f64(1.0 - 0.25 * fastrand::f64())
+                pause
             }
             None => Duration::ZERO,
         };
@@ -203,6 +208,20 @@ impl Account {
         let mut state = self.lock();
         state.is_answered = true;
         state.unnamed = 0;
+        state.failures = 0;
+    }
+
+    /// The provider had no capacity for a call and named a time or not, or it could not be connected.
+    pub(crate) fn fails(&self, named: Option<Duration>, now: Instant) {
+        let mut state = self.lock();
+        let pause = named.unwrap_or_else(|| growing(state.failures));
+        state.failing_until = now + pause.min(CLOSED_MAX);
+        state.failures += 1;
+    }
+
+    /// Whether calls had better be made elsewhere.
+    pub(crate) fn is_failing(&self, now: Instant) -> bool {
+        now < self.lock().failing_until
     }
 
     /// Whether the provider's figures are compared with our limits now, which is done at times.
@@ -315,6 +334,12 @@ impl Drop for InFlight {
     }
 }
 
+/// A pause after so many others in a row.
+fn growing(earlier: u32) -> Duration {
+    let pause = PAUSE_FIRST * 2_u32.saturating_pow(earlier.min(16));
+    pause.min(PAUSE_MAX).mul_f64(1.0 - 0.25 * fastrand::f64())
+}
+
 fn make_room(models: &mut Models, now: Instant) {
     let count = |models: &Models| models.values().map(HashMap::len).sum::<usize>();
     if count(models) < ACCOUNTS_MAX {
@@ -408,6 +433,23 @@ mod tests {
         let second = account.close(sent_at, None, now);
         assert!(first.is_new && !second.is_new);
         assert_eq!(first.pause, second.pause);
+    }
+
+    /// GW-08
+    #[test]
+    fn gw_08_a_deployment_that_fails_is_left_out_for_a_growing_time() {
+        let now = Instant::now();
+        let account = Account::new(now);
+        account.fails(None, now);
+        assert!(account.is_failing(now + ms(374)));
+        assert!(!account.is_failing(now + ms(500)));
+        account.fails(None, now);
+        assert!(account.is_failing(now + ms(749)));
+        account.taken();
+        account.fails(None, now);
+        assert!(!account.is_failing(now + ms(500)), "the next is the first again");
+        account.fails(Some(ms(5_000)), now);
+        assert!(account.is_failing(now + ms(4_999)));
     }
 
     /// GW-07

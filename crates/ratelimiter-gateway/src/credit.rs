@@ -92,7 +92,12 @@ impl Credit {
     /// How long until the provider can take a call, as far as is known. Zero is now.
     pub(crate) fn room_after(&self, at_most: Amounts, now: Instant) -> Duration {
         let needed = self.in_flight.plus(self.spent).plus(at_most);
-        let after = |known: &Known| known.reaches(needed.of(known.figure.counted), now);
+        let is_idle = self.in_flight == Amounts::default();
+        let after = |known: &Known| {
+            let after = known.reaches(needed.of(known.figure.counted), now);
+            let asked_after = (known.at + ASKED_AFTER).saturating_duration_since(now);
+            if is_idle { after.min(asked_after) } else { after }
+        };
         self.known.iter().flatten().map(after).max().unwrap_or_default()
     }
 }
@@ -114,6 +119,8 @@ impl Known {
     }
 }
 
+/// While no call is under way, one asks again after this time, whatever the provider has said.
+const ASKED_AFTER: Duration = Duration::from_secs(10);
 /// When a limit resets of which the provider does not say so.
 const DEFAULT_RESET: Duration = Duration::from_mins(1);
 
@@ -159,6 +166,7 @@ mod tests {
         let now = Instant::now();
         let mut credit = Credit::default();
         credit.learn(&[figure(Counted::Tokens, 200, Some(60))], now);
+        credit.begin(call(0, 0));
         for (needed, seconds) in [(200, 0), (300, 15), (400, 30), (599, 60), (601, 60), (5_000, 60)]
         {
             let after = credit.room_after(call(needed, 0), now);
@@ -167,6 +175,20 @@ mod tests {
         let later = now + Duration::from_secs(15);
         assert_eq!(credit.room_after(call(300, 0), later), Duration::ZERO);
         assert_eq!(credit.room_after(call(5_000, 0), now + Duration::from_mins(1)), Duration::ZERO);
+    }
+
+    /// GW-07
+    #[test]
+    fn gw_07_figures_stop_calls_for_a_short_time_only() {
+        let now = Instant::now();
+        let mut credit = Credit::default();
+        credit.learn(&[figure(Counted::Tokens, 0, Some(86_400))], now);
+        assert_eq!(credit.room_after(call(100, 0), now), ASKED_AFTER);
+        assert_eq!(credit.room_after(call(100, 0), now + ASKED_AFTER), Duration::ZERO);
+        credit.begin(call(100, 0));
+        assert!(credit.room_after(call(100, 0), now + ASKED_AFTER) > ASKED_AFTER, "one asks");
+        credit.learn(&[figure(Counted::Tokens, 0, Some(0))], now);
+        assert_eq!(credit.room_after(call(5_000, 0), now), Duration::ZERO, "it resets now");
     }
 
     /// GW-07

@@ -1,5 +1,6 @@
 //! Where a call can be made (`GW-08`): its model at the provider of its path, or at one of several deployments.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hyper::{HeaderMap, Uri};
@@ -26,7 +27,7 @@ pub(crate) struct Destination {
 }
 
 /// A model at a provider that stands for the one that the caller named.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Place<'a> {
     /// The provider's position.
     pub(crate) provider: usize,
@@ -34,8 +35,8 @@ pub(crate) struct Place<'a> {
     pub(crate) model: &'a str,
     /// Its position in the provider's list.
     pub(crate) listed: Option<usize>,
-    /// What is known of it: its own settings, or else those of the model that it stands for.
-    pub(crate) settings: Option<&'a Model>,
+    /// What is known of it.
+    pub(crate) settings: Option<Cow<'a, Model>>,
     /// `None` if it is the model that the caller named.
     pub(crate) weight: Option<u32>,
 }
@@ -50,6 +51,7 @@ pub(crate) fn places<'a>(
     let settings = named.map(|at| &providers[provider].settings.listed()[at]);
     let deployments = settings.map_or(&[][..], |model| &model.deployments);
     if deployments.is_empty() {
+        let settings = settings.map(Cow::Borrowed);
         return vec![Place { provider, model, listed: named, settings, weight: None }];
     }
     let place = |deployment: &'a Deployment| {
@@ -62,11 +64,26 @@ pub(crate) fn places<'a>(
             provider,
             model: &deployment.model,
             listed,
-            settings: listed.map(|at| &models[at]).or(settings),
+            settings: settings
+                .map(|named| Cow::Owned(deployed(named, listed.map(|at| &models[at])))),
             weight: Some(deployment.weight),
         }
     };
     deployments.iter().map(place).collect()
+}
+
+/// What is known of a model that stands for the one that was `named`: what is not set where it is `listed` is as there.
+fn deployed(named: &Model, listed: Option<&Model>) -> Model {
+    let of_listed = |field: fn(&Model) -> Option<u64>| listed.and_then(field).or(field(named));
+    let price = listed.and_then(|model| model.price.as_ref());
+    Model {
+        name: named.name.clone(),
+        aliases: Vec::new(),
+        default_output_tokens: of_listed(|model| model.default_output_tokens),
+        max_output_tokens: of_listed(|model| model.max_output_tokens),
+        price: price.or(named.price.as_ref()).cloned(),
+        deployments: Vec::new(),
+    }
 }
 
 /// All of `weights` by their position, in a random order in which heavier ones tend to be earlier.
@@ -86,6 +103,26 @@ pub(crate) fn shuffled(weights: impl Iterator<Item = u32>) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// GW-08
+    #[test]
+    fn gw_08_what_a_deployments_model_does_not_set_is_as_the_named_one() {
+        let model = |default_output_tokens, max_output_tokens| Model {
+            name: "m".to_owned(),
+            aliases: Vec::new(),
+            default_output_tokens,
+            max_output_tokens,
+            price: None,
+            deployments: Vec::new(),
+        };
+        let bounds = |listed: Option<Model>| {
+            let merged = deployed(&model(Some(77), Some(1_000)), listed.as_ref());
+            (merged.default_output_tokens, merged.max_output_tokens)
+        };
+        assert_eq!(bounds(None), (Some(77), Some(1_000)));
+        assert_eq!(bounds(Some(model(None, None))), (Some(77), Some(1_000)));
+        assert_eq!(bounds(Some(model(None, Some(500)))), (Some(77), Some(500)));
+    }
 
     /// GW-08
     #[test]

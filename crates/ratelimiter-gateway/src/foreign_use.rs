@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{
-    Actual, Actuals, CompleteRequest, Decision, LeaseId, LimitKey, Requirements, ReserveError,
-    ReserveRequest, Wait,
+    Actual, Actuals, CompleteRequest, Decision, JobId, LeaseId, LimitKey, Requirements,
+    ReserveError, ReserveRequest, Wait,
 };
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{Attempt, complete};
 use crate::held_back::HeldChange;
@@ -19,6 +20,8 @@ use crate::shared::Shared;
 
 /// Its turns among those that wait for room. No tenant has such a name.
 const QUEUE: &str = "held back";
+/// What operators see of its leases.
+const JOB: &str = "held back: the provider has less";
 /// As long as others may wait behind it. Then the figures are out of date, and the next comparison has newer ones.
 const TURN_WAIT: Duration = Duration::from_millis(500);
 
@@ -45,18 +48,21 @@ impl<L: GatewayLimiter> Shared<L> {
         rates
     }
 
-    /// Compares what the provider says with our limits, when the call was sent and now, and holds back what is less there.
+    /// Compares what the provider says with our limits, when the call was sent and now, and holds back what is less there. Where a limit has
+    /// no reset, it is the time that a 429 has `named`.
     pub(crate) fn compare(
         self: &Arc<Self>,
         attempt: &Attempt<L>,
         figures: Vec<RateFigure>,
         when_sent: Option<OwnRates>,
+        named: Option<Duration>,
     ) {
         if figures.is_empty() {
             return;
         }
         let keys = rate_keys(attempt.reserved());
         let account = Arc::clone(&attempt.context.account);
+        let holding = self.providers[attempt.context.provider].holding();
         let shared = Arc::clone(self);
         let comparing = async move {
             let when_sent = match when_sent {
@@ -72,19 +78,29 @@ impl<L: GatewayLimiter> Shared<L> {
                 // Calls of ours that were sent meanwhile may have been counted first.
                 let earlier = when_sent.iter().find(|rate| rate.key == own.key);
                 let room = earlier.map_or(own.room, |earlier| earlier.room.min(own.room));
-                let until = figure.resets_after.map_or(own.window, |after| after.min(own.window));
+                let reset = figure.resets_after.or(named).unwrap_or(own.window);
+                let until = reset.min(own.window);
                 if room > figure.remaining {
                     account.stays_shared(Instant::now());
                 }
                 let own = OwnRate { room, ..own.clone() };
-                shared.hold_back(own, figure.remaining, until);
+                shared.hold_back(own, figure.remaining, until, holding.clone());
             }
         };
         self.tasks.spawn_on(comparing, &self.runtime);
     }
 
     /// Holds back what the provider has less than we think, until its limit resets.
-    fn hold_back(self: &Arc<Self>, own: OwnRate, remaining: u64, time: Duration) {
+    fn hold_back(
+        self: &Arc<Self>,
+        own: OwnRate,
+        remaining: u64,
+        time: Duration,
+        holding: CancellationToken,
+    ) {
+        if time.is_zero() {
+            return;
+        }
         let amount = self.held_back.begin(&own, remaining);
         if amount == 0 {
             return;
@@ -93,11 +109,12 @@ impl<L: GatewayLimiter> Shared<L> {
         let holding = async move {
             let (key, until) = (&own.key, Instant::now() + time);
             let note = |change| shared.held_back.change(key, amount, change, &*shared.observer);
-            let Some(lease) = shared.reserve_held_back(key, amount).await else {
+            let reserving = shared.reserve_held_back(key, amount);
+            let Some(lease) = holding.run_until_cancelled(reserving).await.flatten() else {
                 return note(HeldChange::NotReserved);
             };
             note(HeldChange::Reserved);
-            shared.stopping.run_until_cancelled(tokio::time::sleep_until(until)).await;
+            holding.run_until_cancelled(tokio::time::sleep_until(until)).await;
             let nothing = Actual { key: key.clone(), amount: 0 };
             let actuals = Actuals::new([nothing]).expect("one key");
             complete(&shared.limiter, &CompleteRequest::new(lease, actuals)).await;
@@ -111,10 +128,10 @@ impl<L: GatewayLimiter> Shared<L> {
         let lease = LeaseId::generate(self.clock.now());
         let requirements = Requirements::of([(key.clone(), amount)]).expect("above 0");
         let wait = Wait::new(TURN_WAIT, QUEUE).expect("within the longest wait");
+        let job = Some(JobId::new(JOB).expect("a short text"));
         let request =
-            ReserveRequest { wait: Some(wait), ..ReserveRequest::new(lease, requirements) };
-        let reserving = self.limiter.reserve(&request);
-        match self.stopping.run_until_cancelled(reserving).await? {
+            ReserveRequest { job, wait: Some(wait), ..ReserveRequest::new(lease, requirements) };
+        match self.limiter.reserve(&request).await {
             // It may have been admitted.
             Ok(Decision::Allowed { .. }) | Err(ReserveError::Unanswered(_)) => Some(lease),
             Ok(Decision::Denied(_)) => None,

@@ -90,6 +90,7 @@ impl<L: GatewayLimiter> Gateway<L> {
             Encoding::load();
         }
         let api_keys = providers.iter().map(|provider| provider.api_key.clone()).collect();
+        let stopping = CancellationToken::new();
         let context = |(at, settings): (usize, Provider)| {
             let is_encrypted = settings.base_url.is_encrypted();
             let upstream = Upstream::new(
@@ -99,7 +100,9 @@ impl<L: GatewayLimiter> Gateway<L> {
             )
             .map_err(|error| GatewayError { at, error })?;
             let accounts = Accounts::default();
-            Ok(ProviderContext { settings, upstream, accounts, without_usage: Mutex::default() })
+            let holding = Mutex::new(stopping.child_token());
+            let without_usage = Mutex::default();
+            Ok(ProviderContext { settings, upstream, accounts, holding, without_usage })
         };
         let providers = providers.into_iter().enumerate().map(context);
         let shared = Arc::new(Shared {
@@ -118,7 +121,7 @@ impl<L: GatewayLimiter> Gateway<L> {
             renewals: Renewals::default(),
             held_back: HeldBack::default(),
             tasks: TaskTracker::new(),
-            stopping: CancellationToken::new(),
+            stopping: stopping.clone(),
             open_streams,
         });
         let renewed = Arc::clone(&shared);
@@ -146,7 +149,7 @@ impl<L: GatewayLimiter> Gateway<L> {
         let of_providers = self.shared.providers.iter().zip(&earlier.api_keys).zip(&api_keys);
         for ((provider, earlier), new) in of_providers {
             if earlier != new {
-                provider.accounts.forget();
+                provider.forget_key(&self.shared.stopping);
             }
         }
         self.shared.access.replace(settings.tenants.clone(), api_keys);

@@ -12,7 +12,7 @@ pub trait Observer: Debug + Send + Sync + 'static {
     /// A call has ended.
     fn call_ended(&self, report: &CallReport<'_>);
 
-    /// The provider has refused a call for its own limits; it may be asked again. The model has a name if it is listed.
+    /// The provider has answered a call with 429; it may be asked again. The model has a name if it is listed.
     fn call_limited(&self, provider: &str, model: Option<&str>);
 
     /// The capacity of a limit of ours, and what the provider says that it is.

@@ -120,7 +120,8 @@ impl<L: GatewayLimiter> Shared<L> {
         headers: &HeaderMap,
         (rest, query): (&str, Option<&str>),
     ) -> Result<Destination, Refusal> {
-        let Place { provider, model, listed, settings: of_model, weight } = *place;
+        let Place { provider, model, listed, ref settings, weight } = *place;
+        let of_model = settings.as_deref();
         let ProviderContext { settings, accounts, .. } = &self.providers[provider];
         let api_key = keys.api_keys[provider].as_ref();
         let headers = to_provider(headers, settings.api, api_key);

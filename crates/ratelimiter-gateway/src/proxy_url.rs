@@ -51,7 +51,10 @@ impl ProxyUrl {
         };
         let builder = Uri::builder().scheme(Scheme::HTTP).authority(host).path_and_query("/");
         let uri = builder.build().map_err(|_| ProxyUrlError::Shape)?;
-        if uri.host().is_none_or(str::is_empty) {
+        // Without a port, nothing follows the host.
+        let has_port = uri.port_u16().is_some_and(|port| port > 0);
+        let is_host = uri.host().is_some_and(|name| !name.is_empty() && (has_port || name == host));
+        if !is_host || user.is_some_and(|user| user.contains('@')) {
             return Err(ProxyUrlError::Shape);
         }
         Ok(Self { uri, authorization: user.map(basic) })
@@ -96,6 +99,8 @@ mod tests {
         for (text, uri, authorization) in [
             ("http://proxy:3128", "http://proxy:3128/", None),
             ("http://10.0.0.1/", "http://10.0.0.1/", None),
+            ("http://[::1]", "http://[::1]/", None),
+            ("http://[::1]:3128", "http://[::1]:3128/", None),
             ("http://a:b@proxy:3128", "http://proxy:3128/", Some("Basic YTpi")),
             ("http://a:p%40ss%3A@proxy", "http://proxy/", Some("Basic YTpwQHNzOg==")),
             ("http://a@proxy", "http://proxy/", Some("Basic YTo=")),
@@ -115,6 +120,11 @@ mod tests {
             ("", ProxyUrlError::Shape),
             ("proxy:3128", ProxyUrlError::Shape),
             ("http://", ProxyUrlError::Shape),
+            ("http://proxy:0", ProxyUrlError::Shape),
+            ("http://proxy:", ProxyUrlError::Shape),
+            ("http://proxy:99999", ProxyUrlError::Shape),
+            ("http://proxy:abc", ProxyUrlError::Shape),
+            ("http://a:b@@proxy", ProxyUrlError::Shape),
             ("http://proxy/path", ProxyUrlError::Shape),
             ("http://proxy/?a", ProxyUrlError::Shape),
             ("http://proxy#a", ProxyUrlError::Shape),

@@ -65,18 +65,16 @@ pub(crate) fn rate_figures(headers: &HeaderMap, now: Timestamp) -> Vec<RateFigur
     HEADERS.into_iter().filter_map(figure).collect()
 }
 
-/// A time from now: `6m0s` and `12ms` (OpenAI, Groq), whole seconds (Azure) or a moment (Anthropic). Zero says nothing: it stands beside
-/// figures that are not known, too.
+/// A time from now: `6m0s` and `12ms` (OpenAI, Groq), whole seconds (Azure) or a moment (Anthropic).
 fn resets_after(text: &str, now: Timestamp) -> Option<Duration> {
     let seconds = || Duration::try_from_secs_f64(text.parse().ok()?).ok();
     let duration = || Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok();
     let until = || {
         let at: jiff::Timestamp = text.parse().ok()?;
         let now = jiff::Timestamp::from_millisecond(now.unix_ms().cast_signed()).ok()?;
-        Duration::try_from(at.duration_since(now)).ok()
+        Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
     };
-    let after = seconds().or_else(duration).or_else(until)?;
-    (!after.is_zero()).then_some(after)
+    seconds().or_else(duration).or_else(until)
 }
 
 #[cfg(test)]
@@ -171,7 +169,7 @@ mod tests {
             [
                 "Requests None 49 of Some(50) until Some(1000)",
                 "Tokens None 9000 of None until None",
-                "InputTokens None 8000 of None until None",
+                "InputTokens None 8000 of None until Some(0)",
                 "OutputTokens None 7000 of None until None",
             ]
         );
@@ -190,8 +188,9 @@ mod tests {
             ("0.5", Some(500)),
             ("2026-11-30T22:01:00.500Z", Some(60_500)),
             ("2026-11-30T23:00:30+01:00", Some(30_000)),
-            ("0s", None),
-            ("0", None),
+            ("0s", Some(0)),
+            ("0", Some(0)),
+            ("2026-11-30T21:59:59Z", Some(0)),
             ("-1", None),
             ("-5s", None),
             ("NaN", None),

@@ -39,12 +39,17 @@ pub(crate) fn is_in_vain(headers: &HeaderMap) -> bool {
     headers.get("x-should-retry").is_some_and(|value| value == "false")
 }
 
-/// What the message of an error says about when to come back, where no header does: Gemini's `Please retry in 46s`, and
-/// `Please try again in 1.2s` of OpenAI and Groq.
+/// What the message of an error says about when to come back, where no header does: Gemini's `Please retry in 46s`,
+/// `Please try again in 1.2s` of OpenAI and Groq, and Azure's `Please retry after 2 seconds`.
 pub(crate) fn retry_after_in_message(body: &[u8]) -> Option<Duration> {
     let body = String::from_utf8_lossy(body);
-    let (_, text) =
-        ["retry in ", "try again in "].iter().find_map(|words| body.split_once(words))?;
+    let text_after = |words: &str| body.split_once(words).map(|(_, text)| text);
+    if let Some((number, _)) =
+        text_after("retry after ").and_then(|text| text.split_once(" second"))
+    {
+        return seconds(number, 1.0);
+    }
+    let text = ["retry in ", "try again in "].into_iter().find_map(text_after)?;
     let time = text.split(|after: char| !after.is_ascii_alphanumeric() && after != '.').next()?;
     Duration::try_from(time.trim_end_matches('.').parse::<jiff::SignedDuration>().ok()?).ok()
 }
@@ -110,6 +115,9 @@ mod tests {
             ("Please retry in 46.377215s.\",", Some(46_377)),
             ("Please try again in 120ms. Visit https://", Some(120)),
             ("Please try again in 7m12.096s.", Some(432_096)),
+            ("Please retry after 2 seconds. To increase", Some(2_000)),
+            ("Please retry after 1 second.", Some(1_000)),
+            ("Please retry after lunch", None),
             ("Please retry in a while", None),
             ("Please retry in ", None),
             ("Rate limit reached", None),

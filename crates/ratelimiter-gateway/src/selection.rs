@@ -30,6 +30,10 @@ impl<L: GatewayLimiter> Shared<L> {
         let weights = prepared.destinations.iter().map(|destination| destination.weight);
         let mut order = shuffled(weights);
         order.retain(|at| !tried[*at]);
+        // Those that fail come last.
+        order.sort_by_key(|at| {
+            prepared.destinations[*at].context.account.is_failing(Instant::now())
+        });
         let now = self.clock.now();
         let mut refusal = None;
         for at in &order {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ratelimiter::clock::Clock;
@@ -54,8 +54,25 @@ pub(crate) struct ProviderContext {
     pub(crate) settings: Provider,
     pub(crate) upstream: Upstream,
     pub(crate) accounts: Accounts,
+    /// What is held back because of it; replaced with its key.
+    pub(crate) holding: Mutex<CancellationToken>,
     /// The models of which the provider does not take `stream_options`.
     pub(crate) without_usage: Mutex<HashSet<Box<str>>>,
+}
+
+impl ProviderContext {
+    /// The gateway's key of the provider is another one: what was known of the earlier one is forgotten, and what was held back because of
+    /// it is given back.
+    pub(crate) fn forget_key(&self, stopping: &CancellationToken) {
+        self.accounts.forget();
+        let mut holding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *holding, stopping.child_token()).cancel();
+    }
+
+    /// Is cancelled when nothing must be held back because of this provider any longer.
+    pub(crate) fn holding(&self) -> CancellationToken {
+        self.holding.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl<L: GatewayLimiter> Shared<L> {

@@ -83,7 +83,7 @@ impl<L: GatewayLimiter> Shared<L> {
         mut attempt: Attempt<L>,
         caller: Option<C>,
     ) -> Result<Tried<L, C>, Refusal> {
-        let CallContext { provider, name, account, .. } = &*trial.destination.context;
+        let CallContext { provider, name, account, listed, .. } = &*trial.destination.context;
         let context = &self.providers[*provider];
         let settings = &context.settings;
         let sent_at = Instant::now();
@@ -94,6 +94,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let answer = match tokio::time::timeout(settings.upstream_timeout, sending).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(SendError::NotSent(reason))) => {
+                account.fails(None, Instant::now());
                 if let Some(after) = trial.pause(None) {
                     attempt.settle(AttemptEnd::NeverSent);
                     return Ok(Tried::Again { after });
@@ -121,6 +122,9 @@ impl<L: GatewayLimiter> Shared<L> {
         let status = answer.status();
         attempt.answer_begins();
         let is_limited = status == StatusCode::TOO_MANY_REQUESTS;
+        if is_limited {
+            self.observer.call_limited(settings.name.as_str(), listed.map(|_| &**name));
+        }
         let figures = match compares || is_limited || account.is_shared(Instant::now()) {
             true => rate_figures(answer.headers(), self.clock.now()),
             false => Vec::new(),
@@ -129,7 +133,7 @@ impl<L: GatewayLimiter> Shared<L> {
         if status.is_success() {
             account.taken();
             if compares {
-                self.compare(&attempt, figures, when_sent);
+                self.compare(&attempt, figures, when_sent, None);
             }
             return Ok(Tried::Answer(self.pass_on(&trial, attempt, answer, caller)));
         }
@@ -209,13 +213,14 @@ impl<L: GatewayLimiter> Shared<L> {
         // Without money left, waiting does not help.
         let is_limited = is_rate && !contains(&body, b"insufficient_quota");
         let named = retry_after(&parts.headers, self.clock.now());
+        let named = named.or_else(|| retry_after_in_message(&body).filter(|_| is_limited));
         let pause = match is_limited {
-            true => {
-                let named = named.or_else(|| retry_after_in_message(&body));
-                trial.pause(Some(self.close(&attempt, said.sent_at, named)))
-            }
+            true => trial.pause(Some(self.close(&attempt, said.sent_at, named))),
             false if is_rate => None,
-            false => trial.pause(named),
+            false => {
+                attempt.context.account.fails(named, Instant::now());
+                trial.pause(named)
+            }
         };
         let after = pause.filter(|_| !is_in_vain(&parts.headers));
         match after {
@@ -225,7 +230,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let CallContext { provider, name, account, .. } = &*trial.destination.context;
         if is_limited && self.providers[*provider].accounts.is_only(name, account, Instant::now()) {
             // What it had reserved is room again here, and not there.
-            self.compare(&attempt, said.figures, None);
+            self.compare(&attempt, said.figures, None, named);
         }
         if let Some(after) = after {
             return Ok(Tried::Again { after });
@@ -239,10 +244,9 @@ impl<L: GatewayLimiter> Shared<L> {
 
     /// The provider has refused a call for its own limits, which closes the key and model (`GW-07`). Returns for how long.
     fn close(&self, attempt: &Attempt<L>, sent_at: Instant, named: Option<Duration>) -> Duration {
-        let CallContext { provider, name, account, listed, .. } = &*attempt.context;
+        let CallContext { provider, account, .. } = &*attempt.context;
         let closing = account.close(sent_at, named, Instant::now());
         let provider = self.providers[*provider].settings.name.as_str();
-        self.observer.call_limited(provider, listed.map(|_| &**name));
         if closing.is_new {
             let pause = closing.pause;
             tracing::info!(provider, ?pause, "a provider has refused a call for its own limits");

@@ -141,12 +141,13 @@ pub struct ModelConfig {
     #[serde(deserialize_with = "price")]
     pub price: Option<Price>,
     /// Where its calls are made, if that is several keys or regions.
+    #[serde(deserialize_with = "deployments")]
     pub deployments: Vec<DeploymentConfig>,
 }
 
 /// One of several keys or regions for a model.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a deployment such as { provider: east, model: gpt-4o }")]
 pub struct DeploymentConfig {
     /// The name of the provider that gets the call.
     pub provider: String,
@@ -371,6 +372,16 @@ fn parsed<'de, D: Deserializer<'de>, T, E: Display>(
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, D::Error> {
     parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+fn deployments<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<DeploymentConfig>, D::Error> {
+    let deployments = Vec::<DeploymentConfig>::deserialize(deserializer)?;
+    match deployments.is_empty() {
+        true => Err(D::Error::custom("must name a deployment; without any, leave it out")),
+        false => Ok(deployments),
+    }
 }
 
 fn price<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Price>, D::Error> {

@@ -193,7 +193,7 @@ const FAMILIES: [Family<ModelCounters, AtomicU64>; 5] = [
     ),
     (
         "ratelimiter_gateway_provider_429s_total",
-        "Calls that the provider refused for its own limits, with those that were then repeated.",
+        "Answers 429 of the provider, with those of calls that were then repeated.",
         |model| &model.limited,
     ),
 ];

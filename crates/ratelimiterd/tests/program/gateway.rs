@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
-use testkit::without_settings;
+use testkit::{eventually, run, without_settings};
 
 use crate::process::{Process, program, stderr, stdout};
 
@@ -155,6 +155,36 @@ fn gw_11_sighup_reads_the_keys_of_the_gateway_again() {
     server.signal("HUP");
     assert!(server.wait_for_line("gateway.tenants[0].key: tenant: ").is_some());
     assert_eq!(status("second-key"), "200");
+}
+
+/// GW-07: the provider has no request left for the first key, and answers nothing about another.
+#[test]
+fn gw_07_a_new_key_has_nothing_to_do_with_what_the_earlier_one_used() {
+    let mock = MockProgram::start(&["--rpm", "1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("provider", "first-key");
+    write(
+        "config.yaml",
+        &format!(
+            "gateway: {{ providers: [ {{ name: openai, api: openai, base_url: 'http://{}/v1', api_key: 'file:provider' }} ] }}",
+            mock.addr
+        ),
+    );
+    let mut command = program();
+    command.args(["--listen", "127.0.0.1:0", "--config", "config.yaml"]);
+    let server = Process::start_as(command, folder.path());
+    let limit = r#"{"key":"global:llm:openai:gpt-4o:rpm","kind":"rolling","capacity":100,"window_seconds":60}"#;
+    let defined =
+        ask(server.addr, "PUT /v1/admin/limits", "content-type: application/json\r\n", limit);
+    assert!(defined.contains("200 OK"), "{defined}");
+    ask(server.addr, "POST /openai/v1/chat/completions", "", CALL);
+    let held_back = r#"ratelimiter_gateway_held_back{key="global:llm:openai:gpt-4o:rpm"} 99"#;
+    let is_held_back = || ask(server.addr, "GET /metrics", "", "").contains(held_back);
+    run(eventually("what others use is held back", async || is_held_back()));
+    write("provider", "second-key");
+    server.signal("HUP");
+    run(eventually("it is given back", async || !is_held_back()));
 }
 
 /// GW-11, CFG-02

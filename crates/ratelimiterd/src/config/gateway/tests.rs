@@ -53,22 +53,6 @@ fn an_error_names_the_field_and_never_a_key() {
             "gateway.providers[0].name: must be 1 to 64 characters",
         ),
         (
-            "  providers: [{name: a, api: openai, base_url: 'http://h', https_proxy: 'http://p'}]",
-            "gateway.providers[0].https_proxy: is for a base_url with https://",
-        ),
-        (
-            "  providers: [{name: a, api: openai, base_url: 'https://h', https_proxy: 'socks5://u:sk-hidden@p'}]",
-            "gateway.providers[0].https_proxy: must begin with http://",
-        ),
-        (
-            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: [{provider: b, model: m}]}}}]",
-            "gateway.providers[0].models.m.deployments[0]: provider is not the name of one of gateway.providers",
-        ),
-        (
-            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: [{model: m}]}}}]",
-            "gateway.providers[0].models.m.deployments[0]: missing field `provider`",
-        ),
-        (
             "  providers: [{name: a, api: gemini, base_url: 'http://h'}]",
             "gateway.providers[0].api: unknown variant `gemini`",
         ),
@@ -126,4 +110,39 @@ gateway:
         gpt-4o-mini:
 "#;
     assert_eq!(errors(yaml), [""; 0]);
+}
+
+/// GW-08, GW-16
+#[test]
+fn gw_08_an_error_of_a_deployment_or_a_proxy_names_the_field() {
+    for (rest, expected) in [
+        (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', https_proxy: 'http://p'}]",
+            "gateway.providers[0].https_proxy: is for a base_url with https://",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'https://h', https_proxy: 'socks5://u:sk-hidden@p'}]",
+            "gateway.providers[0].https_proxy: must begin with http://",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: [{provider: b, model: m}]}}}]",
+            "gateway.providers[0].models.m.deployments[0]: provider is not the name of one of gateway.providers",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: []}}}]",
+            "gateway.providers[0].models.m.deployments: must name a deployment",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: [b]}}}]",
+            "expected a deployment such as { provider: east, model: gpt-4o }",
+        ),
+        (
+            "  providers: [{name: a, api: openai, base_url: 'http://h', models: {m: {deployments: [{model: m}]}}}]",
+            "gateway.providers[0].models.m.deployments[0]: missing field `provider`",
+        ),
+    ] {
+        let refused = gateway("127.0.0.1:8080", rest);
+        assert!(refused.iter().any(|error| error.contains(expected)), "{rest}: {refused:?}");
+        assert!(!refused.concat().contains("sk-hidden"), "{refused:?}");
+    }
 }

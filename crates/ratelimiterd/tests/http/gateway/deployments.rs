@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hyper::HeaderMap;
+use hyper::header::{HeaderValue, RETRY_AFTER};
 use ratelimiter_mock_provider::{Fault, MockProvider};
 use serde_json::json;
 use testkit::eventually;
@@ -31,7 +32,7 @@ impl Deployed {
             }});
             providers.extend([
                 json!({"name": "east", "api": "openai", "base_url": east_url, "api_key": "key-east",
-                    "models": {"gpt-4o-east": {"price": price}}}),
+                    "models": {"gpt-4o-east": {}}}),
                 json!({"name": "west", "api": "openai", "base_url": west_url, "api_key": "key-west"}),
             ]);
         })
@@ -53,6 +54,11 @@ impl Deployed {
         }
         statuses
     }
+}
+
+/// Longer than any test.
+fn later() -> HeaderMap {
+    HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("300"))])
 }
 
 const EAST_RPM: &str = "global:llm:east:gpt-4o-east:rpm";
@@ -82,7 +88,10 @@ async fn gw_08_a_call_goes_to_a_deployment_with_its_model_key_and_limits() {
     assert_eq!(call.headers["authorization"], "Bearer key-east");
     let used = |key: &str| deployed.test.used(key);
     assert_eq!((used(EAST_RPM), used("global:llm:openai:gpt-4o:rpm")), (1, 0));
-    assert!(used("global:llm:east:gpt-4o-east:daily_cost") > 0, "by the price of that model");
+    assert!(
+        used("global:llm:east:gpt-4o-east:daily_cost") > 0,
+        "by the price of the model that was named"
+    );
     let metrics = deployed.test.server.get("/metrics").await.body;
     let counted = r#"requests_total{provider="east",model="gpt-4o-east",outcome="answered"} 1"#;
     assert!(metrics.contains(counted), "{metrics}");
@@ -140,16 +149,22 @@ async fn gw_08_a_call_that_one_deployment_refuses_goes_to_another_at_once() {
     for fault in [Fault::TooManyRequests, Fault::Unavailable] {
         let deployed = Deployed::start().await;
         deployed.test.mock.set_faults(vec![fault]);
-        deployed.test.mock.set_headers(HeaderMap::from_iter([(
-            hyper::header::RETRY_AFTER,
-            hyper::header::HeaderValue::from_static("30"),
-        )]));
+        deployed.test.mock.set_headers(later());
         assert_eq!(deployed.statuses(5, &AT_ONCE).await, BTreeMap::from([(200, 5)]), "{fault}");
-        let (east, west) = deployed.counts();
-        assert_eq!(west, 5);
-        // A 429 closes it for a while.
-        assert!(fault == Fault::Unavailable || east == 1, "{east}");
+        // It is left out for a while.
+        assert_eq!(deployed.counts(), (1, 5), "{fault}");
     }
+}
+
+/// GW-08
+#[tokio::test]
+async fn gw_08_a_deployment_that_fails_is_left_out_by_calls_that_are_not_repeated_too() {
+    let deployed = Deployed::start().await;
+    deployed.test.mock.set_faults(vec![Fault::Unavailable]);
+    deployed.test.mock.set_headers(later());
+    let once = [("x-ratelimiter-retries", "0")];
+    let statuses = deployed.statuses(3, &once).await;
+    assert_eq!(statuses, BTreeMap::from([(200, 2), (503, 1)]));
 }
 
 /// GW-08

@@ -141,6 +141,24 @@ async fn gw_07_without_money_left_nothing_is_closed() {
 
 /// GW-07
 #[tokio::test]
+async fn gw_07_a_limit_that_resets_now_holds_nothing_back() {
+    let test = GatewayTest::start().await;
+    test.server.define_rolling(RPM, 100).await;
+    test.server.define_rolling(TPM, 1_000_000).await;
+    test.mock.set_headers(headers(&[
+        ("x-ratelimit-limit-tokens", "1000"),
+        ("x-ratelimit-remaining-tokens", "1000"),
+        ("x-ratelimit-reset-tokens", "0s"),
+        ("x-ratelimit-remaining-requests", "1"),
+        ("x-ratelimit-reset-requests", "50s"),
+    ]));
+    chat(&test).await;
+    is_held_back(&test, RPM, 98).await;
+    assert!(test.used(TPM) < 1_000, "both were compared: {}", test.used(TPM));
+}
+
+/// GW-07
+#[tokio::test]
 async fn gw_07_nothing_is_held_back_after_shutdown() {
     let test = GatewayTest::start_with(|section| section["wait_ms"] = json!(0)).await;
     test.server.define_rolling(RPM, 100).await;
