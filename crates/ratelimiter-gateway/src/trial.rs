@@ -216,7 +216,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let named = named.or_else(|| retry_after_in_message(&body).filter(|_| is_limited));
         let pause = match is_limited {
             true => trial.pause(Some(self.close(&attempt, said.sent_at, named))),
-            false if is_rate => None,
+            false if is_rate || !may_retry => None,
             false => {
                 attempt.context.account.fails(named, Instant::now());
                 trial.pause(named)

@@ -4,7 +4,7 @@ use hyper::Method;
 use ratelimiter_mock_provider::Fault;
 use serde_json::json;
 
-use super::{GatewayTest, Operation};
+use super::{GatewayTest, MODEL, Operation};
 
 /// The statuses of an answer after `faults` on the first call only, and how often the provider was asked.
 async fn asked(fault: Fault, headers: &[(&str, &str)]) -> (u16, usize) {
@@ -56,6 +56,19 @@ async fn gw_09_what_a_retry_cannot_help_is_returned_at_once() {
     assert_eq!(asked(Fault::Quota, &[]).await, (429, 1), "no money is left");
     assert_eq!(asked(Fault::Cut, &[]).await, (200, 1), "bytes were sent to the caller");
     assert_eq!(asked(Fault::Reset, &[]).await, (502, 1), "the provider may have made the call");
+}
+
+/// GW-09: the gateway reads a 400 of a stream, to see whether it is about the usage that it asks for.
+#[tokio::test]
+async fn gw_09_a_call_that_is_wrong_is_not_asked_again() {
+    let test = GatewayTest::start().await;
+    for is_stream in [false, true] {
+        let body = json!({"model": MODEL, "stream": is_stream}).to_string();
+        let answer = test.request(Method::POST, Operation::Chat.path(), &[], body).await;
+        let (kind, message) = answer.error();
+        assert_eq!((answer.status, kind.as_str()), (400, "invalid_request_error"), "{message}");
+    }
+    assert_eq!(test.mock.calls().len(), 2);
 }
 
 /// GW-09
