@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use crate::credit::{Amounts, Credit};
 use crate::rate_figures::RateFigure;
+use crate::retry::growing_pause;
 use crate::settings::RateCounts;
 
 /// The headers that say with which key a call is made.
-const CREDENTIALS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
-/// The pause after a 429 that names no time; it doubles with each in a row.
-const PAUSE_FIRST: Duration = Duration::from_millis(500);
+const KEY_HEADERS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
+/// The longest pause after 429s in a row that name no time.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// A call looks whether the provider still means it, whatever time it had named.
 const CLOSED_MAX: Duration = Duration::from_mins(10);
@@ -120,7 +120,7 @@ impl Uncounted {
 impl Accounts {
     /// The account of a call, by the headers that the provider gets.
     pub(crate) fn get(&self, model: &str, headers: &HeaderMap, now: Instant) -> Arc<Account> {
-        let key = KeyId(self.hasher.hash_one(CREDENTIALS.map(|name| headers.get(name))));
+        let key = KeyId(self.hasher.hash_one(KEY_HEADERS.map(|name| headers.get(name))));
         let mut models = self.lock();
         let known = models.get(model).and_then(|keys| keys.get(&key));
         if let Some(account) = known {
@@ -191,7 +191,7 @@ impl Account {
         let pause = match named {
             Some(named) => named.min(CLOSED_MAX),
             None if is_new => {
-                let pause = growing(state.unnamed);
+                let pause = growing_pause(state.unnamed, PAUSE_MAX);
                 state.unnamed += 1;
                 pause
             }
@@ -214,7 +214,7 @@ impl Account {
     /// The provider had no capacity for a call and named a time or not, or it could not be connected.
     pub(crate) fn fails(&self, named: Option<Duration>, now: Instant) {
         let mut state = self.lock();
-        let pause = named.unwrap_or_else(|| growing(state.failures));
+        let pause = named.unwrap_or_else(|| growing_pause(state.failures, PAUSE_MAX));
         state.failing_until = now + pause.min(CLOSED_MAX);
         state.failures += 1;
     }
@@ -250,6 +250,9 @@ impl Account {
 
     /// Notes the figures of an answer.
     pub(crate) fn learn(&self, figures: &[RateFigure], now: Instant) {
+        if figures.is_empty() {
+            return;
+        }
         self.lock().credit.learn(figures, now);
         self.changed.notify_one();
     }
@@ -332,12 +335,6 @@ impl Drop for InFlight {
         account.lock().credit.end(uncounted.of(*at_most), uncounted.of(*used));
         self.account.changed.notify_one();
     }
-}
-
-/// A pause after so many others in a row.
-fn growing(earlier: u32) -> Duration {
-    let pause = PAUSE_FIRST * 2_u32.saturating_pow(earlier.min(16));
-    pause.min(PAUSE_MAX).mul_f64(1.0 - 0.25 * fastrand::f64())
 }
 
 fn make_room(models: &mut Models, now: Instant) {

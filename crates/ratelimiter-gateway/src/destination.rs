@@ -78,11 +78,10 @@ fn deployed(named: &Model, listed: Option<&Model>) -> Model {
     let price = listed.and_then(|model| model.price.as_ref());
     Model {
         name: named.name.clone(),
-        aliases: Vec::new(),
         default_output_tokens: of_listed(|model| model.default_output_tokens),
         max_output_tokens: of_listed(|model| model.max_output_tokens),
         price: price.or(named.price.as_ref()).cloned(),
-        deployments: Vec::new(),
+        ..Model::default()
     }
 }
 
@@ -109,11 +108,9 @@ mod tests {
     fn gw_08_what_a_deployments_model_does_not_set_is_as_the_named_one() {
         let model = |default_output_tokens, max_output_tokens| Model {
             name: "m".to_owned(),
-            aliases: Vec::new(),
             default_output_tokens,
             max_output_tokens,
-            price: None,
-            deployments: Vec::new(),
+            ..Model::default()
         };
         let bounds = |listed: Option<Model>| {
             let merged = deployed(&model(Some(77), Some(1_000)), listed.as_ref());

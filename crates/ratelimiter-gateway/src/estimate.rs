@@ -139,11 +139,9 @@ mod tests {
     fn gw_03_the_models_settings_bound_the_output_that_the_caller_does_not() {
         let model = |default_output_tokens, max_output_tokens| Model {
             name: "m".to_owned(),
-            aliases: Vec::new(),
             default_output_tokens,
             max_output_tokens,
-            price: None,
-            deployments: Vec::new(),
+            ..Model::default()
         };
         let body = r#"{"model":"m"}"#;
         let call = Call::parse(Operation::ChatCompletions, body.into(), |_| None).unwrap();

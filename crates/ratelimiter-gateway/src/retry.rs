@@ -8,9 +8,10 @@ use ratelimiter::clock::Timestamp;
 
 /// The most times that a provider is asked again for one call.
 pub(crate) const RETRIES_MAX: u32 = 8;
-/// The pause before the first retry if the provider names none; it doubles.
-const PAUSE_FIRST: Duration = Duration::from_millis(500);
+/// The longest pause before a retry if the provider names none.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
+/// The first of pauses that grow.
+const PAUSE_FIRST: Duration = Duration::from_millis(500);
 
 /// Whether a call may be repeated.
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +28,14 @@ pub(crate) fn pause_before_retry(
     Retry { retries, left }: Retry,
     named: Option<Duration>,
 ) -> Option<Duration> {
-    let pause = named.unwrap_or_else(|| {
-        let pause = (PAUSE_FIRST * 2_u32.pow(retries.min(RETRIES_MAX))).min(PAUSE_MAX);
-        pause.mul_f64(1.0 - 0.25 * fastrand::f64())
-    });
+    let pause = named.unwrap_or_else(|| growing_pause(retries, PAUSE_MAX));
     (pause <= left).then_some(pause)
+}
+
+/// A pause after so many `earlier` ones in a row: it doubles from half a second to `longest`, of which chance takes up to a quarter.
+pub(crate) fn growing_pause(earlier: u32, longest: Duration) -> Duration {
+    let pause = PAUSE_FIRST.saturating_mul(2_u32.saturating_pow(earlier));
+    pause.min(longest).mul_f64(1.0 - 0.25 * fastrand::f64())
 }
 
 /// Whether the provider says that it does not help to repeat the call.

@@ -105,7 +105,7 @@ pub enum RateCounts {
 }
 
 /// A model that may be called.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Model {
     /// Stands in the keys of its limits.
     pub name: String,

@@ -81,10 +81,7 @@ fn names_and_keys_are_given_once() {
     let model = |name: &str, alias: &str| Model {
         name: name.to_owned(),
         aliases: vec![alias.to_owned()],
-        default_output_tokens: None,
-        max_output_tokens: None,
-        price: None,
-        deployments: Vec::new(),
+        ..Model::default()
     };
     one.models = Some(vec![model("m", "n"), model("o", "m")]);
     let twice = SettingsError::ModelTwice { at: 0, model: "o".to_owned(), name: "m".to_owned() };
@@ -97,11 +94,9 @@ fn settings_that_can_never_work_are_refused() {
     let mut one = provider("a", Some("sk"));
     let model = |name: &str, default_output_tokens, max_output_tokens| Model {
         name: name.to_owned(),
-        aliases: Vec::new(),
         default_output_tokens,
         max_output_tokens,
-        price: None,
-        deployments: Vec::new(),
+        ..Model::default()
     };
     one.models = Some(vec![
         model("m x", None, None),
@@ -177,10 +172,8 @@ fn gw_08_a_deployment_is_a_model_that_can_be_called() {
     let model = |name: &str, deployments| Model {
         name: name.to_owned(),
         aliases: vec![format!("{name}-alias")],
-        default_output_tokens: None,
-        max_output_tokens: None,
-        price: None,
         deployments,
+        ..Model::default()
     };
     let checked = |deployments: Vec<Deployment>| {
         let mut openai = provider("openai", None);

@@ -211,35 +211,21 @@ impl GatewayConfig {
             return Ok(None);
         }
         let mut errors = Vec::new();
-        let mut secret = |token: &Token, path: String| {
-            let text = token.read_secret().map_err(|error| error.to_string());
-            let secret =
-                text.and_then(|text| Secret::new(&text).map_err(|error| error.to_string()));
-            secret.map_err(|message| errors.push(ValueError { path, message })).ok()
-        };
         let tenants = self.tenants.iter().enumerate().map(|(at, tenant)| {
-            let key = secret(&tenant.key, format!("gateway.tenants[{at}].key"))?;
+            let key = read(&tenant.key, Secret::new);
+            let key = noted(key, format!("gateway.tenants[{at}].key"), &mut errors)?;
             Some(Tenant { name: tenant.name.clone(), key, models: tenant.models.clone() })
         });
         let tenants: Vec<_> = tenants.collect();
         let providers = self.providers.iter().enumerate().map(|(at, provider)| {
-            let path = || format!("gateway.providers[{at}].api_key");
-            let api_key = provider.api_key.as_ref().map(|key| secret(key, path()));
-            let api_key = match api_key {
-                Some(read) => Some(read?),
-                None => None,
-            };
-            Some(provider.settings(api_key))
+            let path = |field| format!("gateway.providers[{at}].{field}");
+            let api_key = provider.api_key.as_ref().map(|key| read(key, Secret::new));
+            let api_key = noted(api_key.transpose(), path("api_key"), &mut errors);
+            let https_proxy = provider.https_proxy.as_ref().map(|url| read(url, ProxyUrl::new));
+            let https_proxy = noted(https_proxy.transpose(), path("https_proxy"), &mut errors);
+            Some(provider.settings(api_key?, https_proxy?))
         });
-        let mut providers: Vec<_> = providers.collect();
-        for (at, (provider, config)) in providers.iter_mut().zip(&self.providers).enumerate() {
-            let path = format!("gateway.providers[{at}].https_proxy");
-            match (provider, config.proxy_url()) {
-                (Some(provider), Ok(proxy)) => provider.https_proxy = proxy,
-                (None, Ok(_)) => {}
-                (_, Err(message)) => errors.push(ValueError { path, message }),
-            }
-        }
+        let providers: Vec<_> = providers.collect();
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -279,7 +265,7 @@ impl GatewayConfig {
 }
 
 impl ProviderConfig {
-    fn settings(&self, api_key: Option<Secret>) -> Provider {
+    fn settings(&self, api_key: Option<Secret>, https_proxy: Option<ProxyUrl>) -> Provider {
         let model = |(name, config): (&String, &Option<ModelConfig>)| {
             let config = config.clone().unwrap_or_default();
             let deployments = config.deployments.into_iter().map(|deployment| {
@@ -312,15 +298,23 @@ impl ProviderConfig {
             hidden_input_tokens: self.hidden_input_tokens,
             models: self.models.as_ref().map(|models| models.iter().map(model).collect()),
             ca_file: self.ca_file.clone(),
-            https_proxy: None,
+            https_proxy,
         }
     }
+}
 
-    fn proxy_url(&self) -> Result<Option<ProxyUrl>, String> {
-        let Some(url) = &self.https_proxy else { return Ok(None) };
-        let text = url.read_secret().map_err(|error| error.to_string())?;
-        ProxyUrl::new(&text).map(Some).map_err(|error| error.to_string())
-    }
+/// What a secret stands for.
+fn read<T, E: Display>(
+    token: &Token,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, String> {
+    let text = token.read_secret().map_err(|error| error.to_string())?;
+    parse(&text).map_err(|error| error.to_string())
+}
+
+/// The value; `None` if there is only an error, which is noted.
+fn noted<T>(value: Result<T, String>, path: String, errors: &mut Vec<ValueError>) -> Option<T> {
+    value.map_err(|message| errors.push(ValueError { path, message })).ok()
 }
 
 /// The first error of each item of one of the lists, with the path of its field; `None` if the path is another one.

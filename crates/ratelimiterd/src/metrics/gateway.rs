@@ -28,7 +28,8 @@ pub(crate) struct GatewayMetrics {
 struct ComparedLimit {
     /// Our capacity and the provider's, if they differ.
     differing: Option<[u64; 2]>,
-    held_back: u64,
+    /// Shown from the first time on, so that it is seen to end.
+    held_back: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -130,8 +131,10 @@ impl GatewayMetrics {
             "gauge",
             "What is held back of a limit because the provider has less.",
         );
-        for (key, limit) in compared.iter().filter(|(_, limit)| limit.held_back > 0) {
-            text.sample(held_back, &[("key", key.as_str())], limit.held_back);
+        for (key, limit) in compared.iter() {
+            if let Some(amount) = limit.held_back {
+                text.sample(held_back, &[("key", key.as_str())], amount);
+            }
         }
     }
 
@@ -144,7 +147,7 @@ impl GatewayMetrics {
         let mut compared = self.compared();
         let mut limit = compared.get(key).copied().unwrap_or_default();
         change(&mut limit);
-        if limit.differing.is_none() && limit.held_back == 0 {
+        if limit.differing.is_none() && limit.held_back.is_none() {
             compared.remove(key);
         } else if compared.len() < COMPARED_MAX || compared.contains_key(key) {
             compared.insert(key.clone(), limit);
@@ -243,6 +246,6 @@ impl Observer for GatewayMetrics {
     }
 
     fn held_back(&self, key: &LimitKey, amount: u64) {
-        self.change_compared(key, |limit| limit.held_back = amount);
+        self.change_compared(key, |limit| limit.held_back = Some(amount));
     }
 }

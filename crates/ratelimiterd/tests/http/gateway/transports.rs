@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Request, Version};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use ratelimiter_mock_provider::CallEnd;
+use ratelimiter_mock_provider::{CallEnd, MockProvider};
 use serde_json::json;
 use testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
@@ -17,16 +17,21 @@ use super::{GatewayTest, Operation, client, mock, section, send, set_gateway, wh
 use crate::certificates::Pair;
 use crate::harness::TestServer;
 
-/// GW-16: the provider is another gateway, with a certificate.
+/// A provider with a certificate, which is another gateway.
+async fn encrypted(pair: &Pair, mock: &MockProvider) -> TestServer {
+    TestServer::start_with(|config| {
+        let folder = config.registry.path.parent().unwrap().parent().unwrap();
+        config.server.tls = pair.write(folder);
+        set_gateway(config, section(mock));
+    })
+    .await
+}
+
+/// GW-16
 #[tokio::test]
 async fn gw_16_a_provider_is_reached_over_tls_if_its_authority_is_trusted() {
     let (pair, stranger, mock) = (Pair::new(), Pair::new(), mock().await);
-    let inner = TestServer::start_with(|config| {
-        let folder = config.registry.path.parent().unwrap().parent().unwrap();
-        config.server.tls = pair.write(folder);
-        set_gateway(config, section(&mock));
-    })
-    .await;
+    let inner = encrypted(&pair, &mock).await;
     let folder = tempfile::tempdir().unwrap();
     for (authority, statuses) in [(&pair, [200, 200]), (&stranger, [502, 502])] {
         let ca_file = folder.path().join("ca.pem");
@@ -76,17 +81,12 @@ async fn connect_proxy(seen: Arc<Mutex<Vec<String>>>) -> std::net::SocketAddr {
     addr
 }
 
-/// GW-16: the provider is another gateway, with a certificate.
+/// GW-16
 #[tokio::test]
 async fn gw_16_a_provider_is_reached_through_a_proxy() {
     let (pair, mock, seen) = (Pair::new(), mock().await, Arc::default());
     let proxy = connect_proxy(Arc::clone(&seen)).await;
-    let inner = TestServer::start_with(|config| {
-        let folder = config.registry.path.parent().unwrap().parent().unwrap();
-        config.server.tls = pair.write(folder);
-        set_gateway(config, section(&mock));
-    })
-    .await;
+    let inner = encrypted(&pair, &mock).await;
     let folder = tempfile::tempdir().unwrap();
     let ca_file = folder.path().join("ca.pem");
     std::fs::write(&ca_file, &pair.cert_pem).unwrap();
