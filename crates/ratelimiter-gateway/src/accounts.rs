@@ -176,8 +176,7 @@ impl Account {
 
     /// How long the provider wants no call.
     pub(crate) fn closed_for(&self, now: Instant) -> Option<Duration> {
-        let closed_for = self.lock().closed_until.saturating_duration_since(now);
-        (!closed_for.is_zero()).then_some(closed_for)
+        rest(self.lock().closed_until, now)
     }
 
     /// The provider has refused a call for its own limits, and named a time or not.
@@ -219,9 +218,9 @@ impl Account {
         state.failures += 1;
     }
 
-    /// Whether calls had better be made elsewhere.
-    pub(crate) fn is_failing(&self, now: Instant) -> bool {
-        now < self.lock().failing_until
+    /// How long calls had better be made elsewhere.
+    pub(crate) fn failing_for(&self, now: Instant) -> Option<Duration> {
+        rest(self.lock().failing_until, now)
     }
 
     /// Whether the provider's figures are compared with our limits now, which is done at times.
@@ -337,6 +336,11 @@ impl Drop for InFlight {
     }
 }
 
+/// `None` if it is over.
+fn rest(until: Instant, now: Instant) -> Option<Duration> {
+    until.checked_duration_since(now).filter(|rest| !rest.is_zero())
+}
+
 fn make_room(models: &mut Models, now: Instant) {
     let count = |models: &Models| models.values().map(HashMap::len).sum::<usize>();
     if count(models) < ACCOUNTS_MAX {
@@ -438,15 +442,15 @@ mod tests {
         let now = Instant::now();
         let account = Account::new(now);
         account.fails(None, now);
-        assert!(account.is_failing(now + ms(374)));
-        assert!(!account.is_failing(now + ms(500)));
+        let is_failing = |after| account.failing_for(now + ms(after)).is_some();
+        assert!(is_failing(374) && !is_failing(500));
         account.fails(None, now);
-        assert!(account.is_failing(now + ms(749)));
+        assert!(is_failing(749));
         account.taken();
         account.fails(None, now);
-        assert!(!account.is_failing(now + ms(500)), "the next is the first again");
+        assert!(!is_failing(500), "the next is the first again");
         account.fails(Some(ms(5_000)), now);
-        assert!(account.is_failing(now + ms(4_999)));
+        assert_eq!(account.failing_for(now + ms(4_999)), Some(ms(1)));
     }
 
     /// GW-07

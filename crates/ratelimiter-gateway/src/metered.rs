@@ -21,6 +21,7 @@ use crate::observer::{CallOutcome, CallReport};
 use crate::prepared::{Prepared, Target};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::retry::Retry;
+use crate::selection::Chosen;
 use crate::settle::AttemptEnd;
 use crate::shared::Shared;
 use crate::trial::{Trial, Tried};
@@ -82,9 +83,8 @@ impl<L: GatewayLimiter> Shared<L> {
         loop {
             let admitted = self.admit_to_one(&prepared, &tried, deadline).await;
             waiting.is_over = true;
-            let (at, mut attempt) = admitted?;
+            let Chosen { at, mut attempt, has_other } = admitted?;
             tried[at] = true;
-            let has_other = tried.contains(&false);
             let destination = &destinations[at];
             let context = &destination.context;
             let left = match has_other {

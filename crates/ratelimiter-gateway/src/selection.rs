@@ -15,40 +15,58 @@ use crate::prepared::Prepared;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
+/// The destination that gets a call.
+pub(crate) struct Chosen<L: GatewayLimiter> {
+    /// Its position.
+    pub(crate) at: usize,
+    pub(crate) attempt: Attempt<L>,
+    /// Another one may have room now.
+    pub(crate) has_other: bool,
+}
+
 impl<L: GatewayLimiter> Shared<L> {
-    /// Reserves what a call needs at one of its destinations that were not `tried`, and waits for room if none has it now. Returns the
-    /// destination's position.
+    /// Reserves what a call needs at one of its destinations that were not `tried`; if none of them has room now, it waits for all.
     pub(crate) async fn admit_to_one(
         self: &Arc<Self>,
         prepared: &Prepared,
         tried: &[bool],
         deadline: Timestamp,
-    ) -> Result<(usize, Attempt<L>), Refusal> {
+    ) -> Result<Chosen<L>, Refusal> {
         if let [_] = prepared.destinations[..] {
             return self.admit_when_open(prepared, 0, deadline).await;
         }
+        let account = |at: usize| &prepared.destinations[at].context.account;
         let weights = prepared.destinations.iter().map(|destination| destination.weight);
         let mut order = shuffled(weights);
         order.retain(|at| !tried[*at]);
         // Those that fail come last.
-        order.sort_by_key(|at| {
-            prepared.destinations[*at].context.account.is_failing(Instant::now())
-        });
+        order.sort_by_cached_key(|at| account(*at).failing_for(Instant::now()).is_some());
         let now = self.clock.now();
         let mut refusal = None;
         for at in &order {
             match self.admit_when_open(prepared, *at, now).await {
-                Ok(admitted) => return Ok(admitted),
+                Ok(chosen) => return Ok(Chosen { has_other: order.len() > 1, ..chosen }),
                 Err(refused) => refusal = Some(sooner(refusal, refused)),
             }
         }
-        let wait = |at| Box::pin(self.admit_when_open(prepared, at, deadline));
-        let mut waiting: Vec<_> = order.into_iter().map(wait).collect();
+        let left = deadline.since(now);
+        // One that has just failed is asked again after its pause.
+        let wait = |at: usize| {
+            let failing_for = account(at).failing_for(Instant::now()).filter(|_| tried[at]);
+            let pause = failing_for.unwrap_or_default();
+            (pause <= left).then(|| {
+                Box::pin(async move {
+                    tokio::time::sleep_until(Instant::now() + pause).await;
+                    self.admit_when_open(prepared, at, deadline).await
+                })
+            })
+        };
+        let mut waiting: Vec<_> = (0..prepared.destinations.len()).filter_map(wait).collect();
         // The others are dropped when one is admitted; the limiter returns what they may have got.
-        while deadline > now && !waiting.is_empty() {
-            let (admitted, _, others) = select_all(waiting).await;
-            match admitted {
-                Ok(admitted) => return Ok(admitted),
+        while !left.is_zero() && !waiting.is_empty() {
+            let (chosen, _, others) = select_all(waiting).await;
+            match chosen {
+                Ok(chosen) => return Ok(chosen),
                 Err(refused) => refusal = Some(sooner(refusal, refused)),
             }
             waiting = others;
@@ -62,7 +80,7 @@ impl<L: GatewayLimiter> Shared<L> {
         prepared: &Prepared,
         at: usize,
         deadline: Timestamp,
-    ) -> Result<(usize, Attempt<L>), Refusal> {
+    ) -> Result<Chosen<L>, Refusal> {
         let Prepared { call, tenant, started, .. } = prepared;
         let destination = &prepared.destinations[at];
         let context = &destination.context;
@@ -75,7 +93,7 @@ impl<L: GatewayLimiter> Shared<L> {
         };
         let (keys, queue) = (&destination.keys, tenant.as_deref().unwrap_or_default());
         let asking = Asking { context, keys, using, queue, started: *started, deadline };
-        Ok((at, self.admit(&asking).await?))
+        Ok(Chosen { at, attempt: self.admit(&asking).await?, has_other: false })
     }
 
     /// Waits while the provider wants no call, unless that takes too long.

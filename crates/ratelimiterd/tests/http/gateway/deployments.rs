@@ -176,3 +176,23 @@ async fn gw_08_what_cannot_be_connected_is_left_out() {
     assert_eq!(deployed.statuses(5, &[]).await, BTreeMap::from([(200, 5)]));
     assert_eq!(deployed.west.calls().len(), 5);
 }
+
+/// GW-08
+#[tokio::test]
+async fn gw_08_a_call_waits_for_a_deployment_that_refused_it_if_the_others_have_no_room() {
+    for fault in [Fault::TooManyRequests, Fault::Unavailable] {
+        let deployed = Deployed::start().await;
+        let Deployed { test, west } = &deployed;
+        // West is paused.
+        test.server.define_rolling(WEST_RPM, 0).await;
+        test.mock.set_faults(vec![fault]);
+        let recovers = async {
+            test.mock.wait_for_ended(1).await;
+            test.mock.set_faults(Vec::new());
+        };
+        let (answer, ()) = tokio::join!(test.call(Operation::Chat, false, &[]), recovers);
+        assert_eq!(answer.status, 200, "{fault}: {answer:?}");
+        assert_eq!(west.calls().len(), 0);
+        eventually("nothing is left", async || test.server.memory.open_leases() == 0).await;
+    }
+}
