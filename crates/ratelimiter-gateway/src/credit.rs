@@ -8,6 +8,11 @@ use crate::estimate::Estimate;
 use crate::rate_figures::{Counted, RateFigure};
 use crate::usage::Usage;
 
+/// While no call is under way, one asks again after this time, whatever the provider has said.
+const ASKED_AFTER: Duration = Duration::from_secs(10);
+/// When a limit resets of which the provider does not say so.
+const DEFAULT_RESET: Duration = Duration::from_mins(1);
+
 /// What a call may use, or has used, of all that providers limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Amounts([u64; Counted::ALL.len()]);
@@ -118,11 +123,6 @@ impl Known {
         (self.at + after).saturating_duration_since(now)
     }
 }
-
-/// While no call is under way, one asks again after this time, whatever the provider has said.
-const ASKED_AFTER: Duration = Duration::from_secs(10);
-/// When a limit resets of which the provider does not say so.
-const DEFAULT_RESET: Duration = Duration::from_mins(1);
 
 #[expect(clippy::cast_precision_loss, reason = "a part of a time need not be exact")]
 fn ratio(part: u64, whole: u64) -> f64 {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body;
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Uri};
 use ratelimiter::clock::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
@@ -93,16 +94,8 @@ impl<L: GatewayLimiter> Shared<L> {
         };
         let call = call.map_err(|error| Refusal::new(RefusalKind::Invalid, error.to_string()))?;
         let listed = listed(settings, &call.model, &tenant)?;
-        let destination = |place: &Place<'_>| {
-            self.destination(
-                place,
-                &call,
-                &keys,
-                &tenant,
-                &parts.headers,
-                (rest, parts.uri.query()),
-            )
-        };
+        let destination =
+            |place: &Place<'_>| self.destination(place, &call, &keys, &tenant, rest, &parts);
         let places = places(&self.providers, provider, &call.model, listed);
         let destinations = places.iter().map(destination).collect::<Result<_, _>>()?;
         let started = self.clock.now();
@@ -117,14 +110,14 @@ impl<L: GatewayLimiter> Shared<L> {
         call: &Call,
         keys: &Keys,
         tenant: &CallerTenant,
-        headers: &HeaderMap,
-        (rest, query): (&str, Option<&str>),
+        rest: &str,
+        parts: &Parts,
     ) -> Result<Destination, Refusal> {
         let Place { provider, model, listed, ref settings, weight } = *place;
         let of_model = settings.as_deref();
         let ProviderContext { settings, accounts, .. } = &self.providers[provider];
         let api_key = keys.api_keys[provider].as_ref();
-        let headers = to_provider(headers, settings.api, api_key);
+        let headers = to_provider(&parts.headers, settings.api, api_key);
         let scope = Scope {
             provider: settings.name.as_str().into(),
             model: listed.map_or(model, |at| &settings.listed()[at].name).into(),
@@ -151,7 +144,7 @@ impl<L: GatewayLimiter> Shared<L> {
             context: Arc::new(context),
             certain,
             keys,
-            uri: target_uri(settings, rest, query)?,
+            uri: target_uri(settings, rest, parts.uri.query())?,
             headers,
             has_api_key: api_key.is_some(),
             model: weight.map(|_| model.into()),

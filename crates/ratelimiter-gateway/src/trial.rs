@@ -256,7 +256,7 @@ impl<L: GatewayLimiter> Shared<L> {
 }
 
 /// What the head of an answer says about the provider's limits.
-pub(crate) struct Said {
+struct Said {
     sent_at: Instant,
     figures: Vec<RateFigure>,
 }

@@ -68,21 +68,28 @@ fn gw_14_a_mock_provider_with_the_same_seed_gives_the_same_answers() {
 /// GW-11: what callers and providers send is in no log at any level, no metric and no error.
 #[test]
 fn gw_11_keys_and_bodies_are_in_no_log_and_no_answer_of_the_gateway() {
-    const SECRETS: [&str; 5] =
-        ["t3nant-s3cret", "pr0vider-s3cret", "wr0ng-s3cret", "pr0mpt-s3cret", "word word"];
+    const SECRETS: [&str; 7] = [
+        "t3nant-s3cret",
+        "pr0vider-s3cret",
+        "wr0ng-s3cret",
+        "pr0mpt-s3cret",
+        "word word",
+        "pr0xy-s3cret",
+        // The same after `user:`, as it is sent.
+        "dXNlcjpwcjB4eS1zM2NyZXQ=",
+    ];
     let mock = MockProgram::start(&["--api-key", "pr0vider-s3cret"]);
-    let unreachable = "127.0.0.1:1";
+    // The mock is no proxy, and says so.
+    let no_proxy = format!("http://user:pr0xy-s3cret@{}", mock.addr);
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("key"), "pr0vider-s3cret\n").unwrap();
-    let provider = |name: &str, addr: &str| {
-        format!(
-            "{{ name: {name}, api: openai, base_url: 'http://{addr}/v1', api_key: 'file:key' }}"
-        )
+    let provider = |name: &str, more: &str| {
+        format!("{{ name: {name}, api: openai, api_key: 'file:key', {more} }}")
     };
     let config = format!(
         "gateway:\n  wait_ms: 0\n  tenants: [ {{ name: acme, key: t3nant-s3cret }} ]\n  providers:\n    - {}\n    - {}\n",
-        provider("openai", &mock.addr.to_string()),
-        provider("gone", unreachable),
+        provider("openai", &format!("base_url: 'http://{}/v1'", mock.addr)),
+        provider("gone", &format!("base_url: 'https://127.0.0.1:1/v1', https_proxy: '{no_proxy}'")),
     );
     std::fs::write(folder.path().join("config.yaml"), config).unwrap();
     let mut command = program();
