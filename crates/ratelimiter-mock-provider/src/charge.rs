@@ -43,11 +43,6 @@ impl SharedLimits {
         Ok(Charge { limits: Arc::clone(self), tokens_used: prompt_tokens })
     }
 
-    pub(crate) fn use_elsewhere(&self, requests: u64, tokens: u64) {
-        let (mut limits, now) = self.lock();
-        limits.use_elsewhere(requests, tokens, now);
-    }
-
     pub(crate) fn levels(&self) -> Levels {
         let (mut limits, now) = self.lock();
         limits.levels(now)

@@ -170,16 +170,6 @@ impl Limits {
         }
     }
 
-    /// Somebody else with the same key uses so much, as far as it is there.
-    pub(crate) fn use_elsewhere(&mut self, requests: u64, tokens: u64, now: Timestamp) {
-        self.refill(now);
-        for (bucket, amount) in [(&mut self.requests, requests), (&mut self.tokens, tokens)] {
-            if let Some(bucket) = bucket {
-                bucket.take(amount.min(bucket.remaining()));
-            }
-        }
-    }
-
     pub(crate) fn levels(&mut self, now: Timestamp) -> Levels {
         self.refill(now);
         let level = |bucket: &Option<Bucket>| bucket.as_ref().map(Bucket::level);
@@ -252,17 +242,6 @@ mod tests {
         assert_eq!(tokens_left(&mut limits, START), 0);
         // 300 too many and 10 that are needed, at 10 a second.
         assert_eq!(fits_after_ms(limits.admit(10, 10, START)), Some(31_000));
-    }
-
-    /// GW-14
-    #[test]
-    fn others_with_the_same_key_use_what_is_there() {
-        let mut limits = limits(Some(60), Some(600), RateCounts::Actual);
-        limits.use_elsewhere(20, 1_000, START);
-        let levels = limits.levels(START);
-        let remaining = |level: Option<Level>| level.expect("a limit").remaining;
-        assert_eq!((remaining(levels.requests), remaining(levels.tokens)), (40, 0));
-        assert_eq!(fits_after_ms(limits.admit(10, 1, START)), Some(1_000));
     }
 
     #[test]

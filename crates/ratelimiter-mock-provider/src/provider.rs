@@ -97,11 +97,6 @@ impl MockProvider {
         self.state.limits.set(requests_per_minute, tokens_per_minute);
     }
 
-    /// From here on somebody else, with the same key, has used so much more of the limits.
-    pub fn use_elsewhere(&self, requests: u64, tokens: u64) {
-        self.state.limits.use_elsewhere(requests, tokens);
-    }
-
     /// Headers of all answers from here on, in place of its own with the same names: what other providers say.
     pub fn set_headers(&self, headers: HeaderMap) {
         self.state.set_headers(headers);
