@@ -83,17 +83,19 @@ impl<L: GatewayLimiter> Shared<L> {
         loop {
             let admitted = self.admit_to_one(&prepared, &tried, deadline).await;
             waiting.is_over = true;
-            let Chosen { at, mut attempt, has_other } = admitted?;
+            let Chosen { at, mut attempt, has_other_now } = admitted?;
             tried[at] = true;
+            // One that was not tried may get room by then.
+            let has_other = tried.contains(&false);
             let destination = &destinations[at];
             let context = &destination.context;
-            let left = match has_other {
+            let left = match has_other_now {
                 true => Duration::ZERO,
                 false => deadline.since(self.clock.now()),
             };
             let in_flight = match context.account.enter(context.amounts_at_most(), left).await {
                 Entry::Entered(in_flight) => in_flight,
-                Entry::NoRoom(after) if !has_other => {
+                Entry::NoRoom(after) if !has_other_now => {
                     attempt.settle(AttemptEnd::NeverSent);
                     let settings = &self.providers[context.provider].settings;
                     return Err(Refusal::closed(settings, &context.name, after));
@@ -102,7 +104,7 @@ impl<L: GatewayLimiter> Shared<L> {
                     // What it has would lapse before the provider's own count does.
                     attempt.settle(AttemptEnd::NeverSent);
                     waiting.is_over = false;
-                    if !has_other {
+                    if !has_other_now {
                         tried.fill(false);
                     }
                     continue;

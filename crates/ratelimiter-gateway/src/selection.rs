@@ -20,8 +20,8 @@ pub(crate) struct Chosen<L: GatewayLimiter> {
     /// Its position.
     pub(crate) at: usize,
     pub(crate) attempt: Attempt<L>,
-    /// Another one may have room now.
-    pub(crate) has_other: bool,
+    /// Another one, which was not tried, may have room now.
+    pub(crate) has_other_now: bool,
 }
 
 impl<L: GatewayLimiter> Shared<L> {
@@ -45,7 +45,7 @@ impl<L: GatewayLimiter> Shared<L> {
         let mut refusal = None;
         for at in &order {
             match self.admit_when_open(prepared, *at, now).await {
-                Ok(chosen) => return Ok(Chosen { has_other: order.len() > 1, ..chosen }),
+                Ok(chosen) => return Ok(Chosen { has_other_now: order.len() > 1, ..chosen }),
                 Err(refused) => refusal = Some(sooner(refusal, refused)),
             }
         }
@@ -93,7 +93,7 @@ impl<L: GatewayLimiter> Shared<L> {
         };
         let (keys, queue) = (&destination.keys, tenant.as_deref().unwrap_or_default());
         let asking = Asking { context, keys, using, queue, started: *started, deadline };
-        Ok(Chosen { at, attempt: self.admit(&asking).await?, has_other: false })
+        Ok(Chosen { at, attempt: self.admit(&asking).await?, has_other_now: false })
     }
 
     /// Waits while the provider wants no call, unless that takes too long.

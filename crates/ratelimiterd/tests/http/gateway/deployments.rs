@@ -196,3 +196,30 @@ async fn gw_08_a_call_waits_for_a_deployment_that_refused_it_if_the_others_have_
         eventually("nothing is left", async || test.server.memory.open_leases() == 0).await;
     }
 }
+
+/// GW-08
+#[tokio::test]
+async fn gw_08_a_call_that_had_waited_and_is_refused_goes_on_waiting_for_the_others() {
+    for fault in [Fault::TooManyRequests, Fault::Unavailable] {
+        let deployed = Deployed::start().await;
+        let test = &deployed.test;
+        for key in [EAST_RPM, WEST_RPM] {
+            test.server.define_rolling(key, 0).await;
+        }
+        test.mock.set_faults(vec![fault]);
+        test.mock.set_headers(later());
+        let room_comes = async {
+            eventually("it waits for both", async || {
+                test.server.get("/metrics").await.body.contains("ratelimiter_waiters 2\n")
+            })
+            .await;
+            test.server.define_rolling(EAST_RPM, 10).await;
+            test.mock.wait_for_ended(1).await;
+            test.server.define_rolling(WEST_RPM, 10).await;
+        };
+        let (answer, ()) = tokio::join!(test.call(Operation::Chat, false, &[]), room_comes);
+        assert_eq!(answer.status, 200, "{fault}: {answer:?}");
+        assert_eq!(deployed.counts(), (1, 1));
+        eventually("nothing is left", async || test.server.memory.open_leases() == 0).await;
+    }
+}
