@@ -32,6 +32,12 @@ struct ComparedLimit {
     held_back: Option<u64>,
 }
 
+impl ComparedLimit {
+    fn is_over(self) -> bool {
+        self.differing.is_none() && self.held_back.unwrap_or_default() == 0
+    }
+}
+
 #[derive(Debug)]
 struct ProviderCounters {
     name: Box<str>,
@@ -142,14 +148,19 @@ impl GatewayMetrics {
         self.compared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is shown of a limit. Those of which nothing is to be seen are dropped.
+    /// Changes what is shown of a limit. Without anything to show it is dropped; those that are over make room for others.
     fn change_compared(&self, key: &LimitKey, change: impl FnOnce(&mut ComparedLimit)) {
         let mut compared = self.compared();
         let mut limit = compared.get(key).copied().unwrap_or_default();
         change(&mut limit);
         if limit.differing.is_none() && limit.held_back.is_none() {
             compared.remove(key);
-        } else if compared.len() < COMPARED_MAX || compared.contains_key(key) {
+            return;
+        }
+        if compared.len() >= COMPARED_MAX && !compared.contains_key(key) {
+            compared.retain(|_, limit| !limit.is_over());
+        }
+        if compared.len() < COMPARED_MAX || compared.contains_key(key) {
             compared.insert(key.clone(), limit);
         }
     }
@@ -247,5 +258,32 @@ impl Observer for GatewayMetrics {
 
     fn held_back(&self, key: &LimitKey, amount: u64) {
         self.change_compared(key, |limit| limit.held_back = Some(amount));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// GW-12
+    #[test]
+    fn gw_12_limits_that_are_no_longer_held_back_make_room_for_others() {
+        let metrics = GatewayMetrics {
+            providers: Vec::new(),
+            open_streams: Arc::default(),
+            compared: Mutex::default(),
+        };
+        let hold_back = |number: usize, amount| {
+            let key = LimitKey::new(format!("global:llm:openai:{number}:rpm")).unwrap();
+            metrics.held_back(&key, amount);
+        };
+        let count = |text: &str| metrics.render().matches(text).count();
+        (0..=COMPARED_MAX).for_each(|number| hold_back(number, 1));
+        assert_eq!(count("gateway_held_back{"), COMPARED_MAX, "all that are shown go on");
+        (0..10).for_each(|number| hold_back(number, 0));
+        assert_eq!(count(":rpm\"} 0\n"), 10, "they are seen to end");
+        hold_back(COMPARED_MAX, 7);
+        assert_eq!(count(":rpm\"} 7\n"), 1);
+        assert_eq!(count("gateway_held_back{"), COMPARED_MAX - 9);
     }
 }
