@@ -10,7 +10,8 @@ use hyper::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::credit::{Amounts, Credit};
+use crate::credit::{Amounts, Credit, Sent};
+use crate::own_rates::OwnRate;
 use crate::rate_figures::RateFigure;
 use crate::retry::growing_pause;
 use crate::settings::RateCounts;
@@ -21,8 +22,10 @@ const KEY_HEADERS: [&str; 3] = ["authorization", "x-api-key", "api-key"];
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// A call looks whether the provider still means it, whatever time it had named.
 const CLOSED_MAX: Duration = Duration::from_mins(10);
-/// After a 429, others are taken to use the key for so long.
+/// After a 429, or figures that tell so, others are taken to use the key for so long.
 const SHARED_FOR: Duration = Duration::from_mins(10);
+/// Others use the key if they have used more than this part of a capacity.
+const SHARED_PART: u64 = 64;
 /// How often the provider's figures are compared with our limits.
 const COMPARED_EVERY: Duration = Duration::from_millis(500);
 /// A key that was not used for so long is forgotten.
@@ -93,6 +96,7 @@ pub(crate) enum Entry {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     account: Arc<Account>,
+    sent: Sent,
     at_most: Amounts,
     /// As long as nobody knows, the most.
     used: Amounts,
@@ -234,25 +238,27 @@ impl Account {
         is_due
     }
 
-    /// Whether a 429 has told that others use the key.
+    /// Whether others are known to use the key.
     pub(crate) fn is_shared(&self, now: Instant) -> bool {
         self.lock().is_shared(now)
     }
 
-    /// The provider has less than we think, so others still use the key if they did before.
-    pub(crate) fn stays_shared(&self, now: Instant) {
+    /// Others have used so much of a limit in its window, by the provider's figures. A little may be a matter of timing, unless they are
+    /// known to use the key.
+    pub(crate) fn others_used(&self, amount: u64, own: &OwnRate, now: Instant) {
         let mut state = self.lock();
-        if state.is_shared(now) {
+        state.credit.others_used(own.counted, amount, own.window);
+        if amount > own.capacity / SHARED_PART || (amount > 0 && state.is_shared(now)) {
             state.shared_until = Some(now + SHARED_FOR);
         }
     }
 
-    /// Notes the figures of an answer.
-    pub(crate) fn learn(&self, figures: &[RateFigure], now: Instant) {
+    /// Notes the figures of an answer to a call.
+    pub(crate) fn learn(&self, figures: &[RateFigure], sent: Sent) {
         if figures.is_empty() {
             return;
         }
-        self.lock().credit.learn(figures, now);
+        self.lock().credit.learn(figures, sent);
         self.changed.notify_one();
     }
 
@@ -288,10 +294,10 @@ impl Account {
         if state.is_shared(now) && !after.is_zero() {
             return Entry::NoRoom(after);
         }
-        state.credit.begin(at_most);
+        let sent = state.credit.send(at_most, now);
         let account = Arc::clone(self);
         let uncounted = Uncounted::All;
-        Entry::Entered(InFlight { account, at_most, used: at_most, uncounted })
+        Entry::Entered(InFlight { account, sent, at_most, used: at_most, uncounted })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -310,6 +316,10 @@ impl State {
 }
 
 impl InFlight {
+    pub(crate) const fn sent(&self) -> Sent {
+        self.sent
+    }
+
     /// Its answer has begun: the provider has counted it, or all but what it is about to write.
     pub(crate) fn begun(&mut self, rate_counts: RateCounts) {
         let uncounted = match rate_counts {
@@ -330,7 +340,7 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let Self { account, at_most, used, uncounted } = self;
+        let Self { account, at_most, used, uncounted, .. } = self;
         account.lock().credit.end(uncounted.of(*at_most), uncounted.of(*used));
         self.account.changed.notify_one();
     }
@@ -359,6 +369,7 @@ fn make_room(models: &mut Models, now: Instant) {
 #[cfg(test)]
 mod tests {
     use hyper::header::{HeaderName, HeaderValue};
+    use ratelimiter::LimitKey;
 
     use super::*;
     use crate::estimate::Estimate;
@@ -465,6 +476,29 @@ mod tests {
 
     /// GW-07
     #[test]
+    fn gw_07_others_use_the_key_if_the_provider_has_much_less() {
+        let now = Instant::now();
+        let account = Account::new(now);
+        let own = OwnRate {
+            key: LimitKey::new("global:llm:p:m:tpm").unwrap(),
+            counted: Counted::Tokens,
+            capacity: 6_400,
+            window: Duration::from_mins(1),
+            room: 0,
+        };
+        account.others_used(100, &own, now);
+        assert!(!account.is_shared(now), "a little may be a matter of timing");
+        account.others_used(101, &own, now);
+        assert!(account.is_shared(now));
+        let later = now + Duration::from_mins(9);
+        account.others_used(1, &own, later);
+        account.others_used(0, &own, later + ms(1));
+        assert!(account.is_shared(now + SHARED_FOR), "they still use it");
+        assert!(!account.is_shared(later + SHARED_FOR));
+    }
+
+    /// GW-07
+    #[test]
     fn gw_07_figures_are_not_compared_while_several_keys_share_a_limit() {
         let accounts = Accounts::default();
         let [a, b] = ["a", "b"].map(|value| account(&accounts, "x-api-key", value));
@@ -489,10 +523,10 @@ mod tests {
             let (counted, limit) = (Counted::Tokens, Some(1_000));
             [RateFigure { counted, window: None, limit, remaining, resets_after }]
         };
-        account.learn(&tokens(100), now);
         let Entry::Entered(first) = account.enter(call(500), ms(0)).await else {
             panic!("entered")
         };
+        account.learn(&tokens(100), first.sent());
         account.close(now, None, now);
         assert!(matches!(account.enter(call(1), ms(100)).await, Entry::Closed));
         tokio::time::advance(ms(500)).await;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::accounts::{Account, InFlight};
 use crate::answer::Observed;
-use crate::credit::Amounts;
+use crate::credit::{Amounts, Sent};
 use crate::estimate::Estimate;
 use crate::limiter::GatewayLimiter;
 use crate::observer::{CallOutcome, CallReport};
@@ -110,6 +110,11 @@ impl<L: GatewayLimiter> Attempt<L> {
     pub(crate) fn sends(&mut self, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
         self.sent_at = Some(Instant::now());
+    }
+
+    /// When the provider may have got it.
+    pub(crate) fn sent(&self) -> Option<Sent> {
+        self.in_flight.as_ref().map(InFlight::sent)
     }
 
     /// The provider has answered.

@@ -21,17 +21,34 @@ pub(crate) struct Amounts([u64; Counted::ALL.len()]);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Credit {
     known: [Option<Known>; Counted::ALL.len()],
+    /// What others have lately used of the same limits.
+    of_others: [OfOthers; Counted::ALL.len()],
     /// What calls may use that have not ended.
     in_flight: Amounts,
-    /// What calls have used that ended after the provider's last figures.
+    /// What all calls have used that have ended.
     spent: Amounts,
 }
 
-/// A figure of the provider, and when it came.
+/// When a call was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) at: Instant,
+    /// What all calls had used that had ended.
+    spent: Amounts,
+}
+
+/// A figure of the provider, and when the call was sent that it answers.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     figure: RateFigure,
-    at: Instant,
+    sent: Sent,
+}
+
+/// What others have used in a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct OfOthers {
+    amount: u64,
+    time: Duration,
 }
 
 impl Amounts {
@@ -72,18 +89,31 @@ impl Amounts {
 }
 
 impl Credit {
-    /// Notes the figures of an answer.
-    pub(crate) fn learn(&mut self, figures: &[RateFigure], now: Instant) {
-        for (at, counted) in Counted::ALL.into_iter().enumerate() {
+    /// Notes the figures of an answer to a call. They are as of when the provider got it, so those of a later call stay.
+    pub(crate) fn learn(&mut self, figures: &[RateFigure], sent: Sent) {
+        for (known, counted) in self.known.iter_mut().zip(Counted::ALL) {
             let of_this = figures.iter().filter(|figure| figure.counted == counted);
-            if let Some(figure) = of_this.min_by_key(|figure| figure.remaining) {
-                self.known[at] = Some(Known { figure: *figure, at: now });
-                self.spent.0[at] = 0;
+            let is_later = known.is_none_or(|known| known.sent.at <= sent.at);
+            if let Some(figure) = of_this.min_by_key(|figure| figure.remaining).filter(|_| is_later)
+            {
+                *known = Some(Known { figure: *figure, sent });
             }
         }
     }
 
-    /// A call is about to be sent.
+    /// Others have used so much in the last so long.
+    pub(crate) fn others_used(&mut self, counted: Counted, amount: u64, time: Duration) {
+        let all = self.of_others.iter_mut().zip(Counted::ALL);
+        all.filter(|(_, of)| *of == counted).for_each(|(of, _)| *of = OfOthers { amount, time });
+    }
+
+    /// A call is sent.
+    pub(crate) fn send(&mut self, at_most: Amounts, now: Instant) -> Sent {
+        self.begin(at_most);
+        Sent { at: now, spent: self.spent }
+    }
+
+    /// A call may use this.
     pub(crate) fn begin(&mut self, at_most: Amounts) {
         self.in_flight = self.in_flight.plus(at_most);
     }
@@ -98,12 +128,16 @@ impl Credit {
     pub(crate) fn room_after(&self, at_most: Amounts, now: Instant) -> Duration {
         let needed = self.in_flight.plus(self.spent).plus(at_most);
         let is_idle = self.in_flight == Amounts::default();
-        let after = |known: &Known| {
-            let after = known.reaches(needed.of(known.figure.counted), now);
-            let asked_after = (known.at + ASKED_AFTER).saturating_duration_since(now);
-            if is_idle { after.min(asked_after) } else { after }
+        let after = |(known, of_others): (&Option<Known>, &OfOthers)| {
+            let known = (*known)?;
+            let counted = known.figure.counted;
+            let needed = needed.minus(known.sent.spent).of(counted);
+            let age = now.saturating_duration_since(known.sent.at);
+            let after = known.reaches(needed.saturating_add(of_others.within(age)), now);
+            let asked_after = ASKED_AFTER.saturating_sub(age);
+            Some(if is_idle { after.min(asked_after) } else { after })
         };
-        self.known.iter().flatten().map(after).max().unwrap_or_default()
+        self.known.iter().zip(&self.of_others).filter_map(after).max().unwrap_or_default()
     }
 }
 
@@ -120,7 +154,18 @@ impl Known {
             true => all_after.mul_f64(ratio(missing, comes_back)),
             false => all_after,
         };
-        (self.at + after).saturating_duration_since(now)
+        (self.sent.at + after).saturating_duration_since(now)
+    }
+}
+
+impl OfOthers {
+    /// What others may use in a time, if they go on.
+    fn within(self, time: Duration) -> u64 {
+        if self.time.is_zero() {
+            return 0;
+        }
+        let amount = u128::from(self.amount) * time.min(self.time).as_micros();
+        u64::try_from(amount / self.time.as_micros()).expect("at most the amount")
     }
 }
 
@@ -142,13 +187,19 @@ mod tests {
         Amounts::at_most(&Estimate { input, output, bytes: 0 })
     }
 
+    /// Notes the figures of an answer to a call that is sent now.
+    fn learn(credit: &mut Credit, figures: &[RateFigure], now: Instant) {
+        let sent = credit.send(Amounts::default(), now);
+        credit.learn(figures, sent);
+    }
+
     /// GW-07
     #[test]
     fn gw_07_calls_in_flight_count_against_what_remains() {
         let now = Instant::now();
         let mut credit = Credit::default();
         assert_eq!(credit.room_after(call(1_000_000, 0), now), Duration::ZERO, "nothing is known");
-        credit.learn(&[figure(Counted::Tokens, 300, Some(60))], now);
+        learn(&mut credit, &[figure(Counted::Tokens, 300, Some(60))], now);
         assert_eq!(credit.room_after(call(100, 200), now), Duration::ZERO);
         credit.begin(call(100, 100));
         assert_eq!(credit.room_after(call(50, 50), now), Duration::ZERO);
@@ -156,8 +207,43 @@ mod tests {
         credit.end(call(100, 100), Amounts::used(1, &Usage { output: 20, ..Usage::default() }));
         assert_eq!(credit.room_after(call(100, 180), now), Duration::ZERO);
         assert!(credit.room_after(call(100, 181), now) > Duration::ZERO);
-        credit.learn(&[figure(Counted::Tokens, 300, Some(60))], now);
+        learn(&mut credit, &[figure(Counted::Tokens, 300, Some(60))], now);
         assert_eq!(credit.room_after(call(100, 200), now), Duration::ZERO, "it is counted there");
+    }
+
+    /// GW-07
+    #[test]
+    fn gw_07_figures_are_as_of_when_their_call_was_sent() {
+        let now = Instant::now();
+        let mut credit = Credit::default();
+        let earlier = credit.send(call(100, 0), now);
+        credit.end(call(100, 0), Amounts::used(1, &Usage { input: 100, ..Usage::default() }));
+        let later = credit.send(call(100, 0), now + Duration::from_secs(1));
+        credit.learn(&[figure(Counted::Tokens, 500, None)], earlier);
+        let is_room = |credit: &Credit, tokens| {
+            credit.room_after(call(tokens, 0), now + Duration::from_secs(1)).is_zero()
+        };
+        assert!(is_room(&credit, 304) && !is_room(&credit, 305), "4 have come back");
+        credit.learn(&[figure(Counted::Tokens, 500, None)], later);
+        assert!(is_room(&credit, 400) && !is_room(&credit, 401), "the first was counted");
+        credit.learn(&[figure(Counted::Tokens, 900, None)], earlier);
+        assert!(!is_room(&credit, 401), "it is out of date");
+    }
+
+    /// GW-07
+    #[test]
+    fn gw_07_others_are_expected_to_go_on() {
+        let now = Instant::now();
+        let mut credit = Credit::default();
+        learn(&mut credit, &[figure(Counted::Tokens, 1_000, None)], now);
+        credit.others_used(Counted::Tokens, 600, Duration::from_mins(1));
+        let is_room = |tokens, seconds| {
+            let later = now + Duration::from_secs(seconds);
+            credit.room_after(call(tokens, 0), later).is_zero()
+        };
+        assert!(is_room(1_000, 0));
+        assert!(is_room(990, 1) && !is_room(991, 1));
+        assert!(is_room(400, 60) && is_room(400, 600), "no more than that");
     }
 
     /// GW-07
@@ -165,7 +251,7 @@ mod tests {
     fn gw_07_half_of_what_comes_back_is_expected() {
         let now = Instant::now();
         let mut credit = Credit::default();
-        credit.learn(&[figure(Counted::Tokens, 200, Some(60))], now);
+        learn(&mut credit, &[figure(Counted::Tokens, 200, Some(60))], now);
         credit.begin(call(0, 0));
         for (needed, seconds) in [(200, 0), (300, 15), (400, 30), (599, 60), (601, 60), (5_000, 60)]
         {
@@ -182,12 +268,12 @@ mod tests {
     fn gw_07_figures_stop_calls_for_a_short_time_only() {
         let now = Instant::now();
         let mut credit = Credit::default();
-        credit.learn(&[figure(Counted::Tokens, 0, Some(86_400))], now);
+        learn(&mut credit, &[figure(Counted::Tokens, 0, Some(86_400))], now);
         assert_eq!(credit.room_after(call(100, 0), now), ASKED_AFTER);
         assert_eq!(credit.room_after(call(100, 0), now + ASKED_AFTER), Duration::ZERO);
         credit.begin(call(100, 0));
         assert!(credit.room_after(call(100, 0), now + ASKED_AFTER) > ASKED_AFTER, "one asks");
-        credit.learn(&[figure(Counted::Tokens, 0, Some(0))], now);
+        learn(&mut credit, &[figure(Counted::Tokens, 0, Some(0))], now);
         assert_eq!(credit.room_after(call(5_000, 0), now), Duration::ZERO, "it resets now");
     }
 
@@ -196,7 +282,8 @@ mod tests {
     fn gw_07_the_scarcest_figure_decides() {
         let now = Instant::now();
         let mut credit = Credit::default();
-        credit.learn(
+        learn(
+            &mut credit,
             &[
                 figure(Counted::Requests, 0, Some(10)),
                 figure(Counted::Tokens, 900, Some(6)),

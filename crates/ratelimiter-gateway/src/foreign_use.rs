@@ -40,7 +40,10 @@ impl<L: GatewayLimiter> Shared<L> {
         let mut rates = Vec::with_capacity(keys.len());
         for (key, counted) in keys {
             match self.limiter.state(key).await {
-                Ok(Some(state)) => rates.extend(OwnRate::new(key.clone(), *counted, &state)),
+                Ok(Some(state)) => {
+                    let held_back = self.held_back.amount(key);
+                    rates.extend(OwnRate::new(key.clone(), *counted, &state, held_back));
+                }
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%key, %error, "no figures to compare"),
             }
@@ -48,8 +51,8 @@ impl<L: GatewayLimiter> Shared<L> {
         rates
     }
 
-    /// Compares what the provider says with our limits, when the call was sent and now, and holds back what is less there. Where a limit has
-    /// no reset, it is the time that a 429 has `named`.
+    /// Compares what the provider says with our limits when the call was sent, or else now, and holds back what is less there: its figures
+    /// are as of when it got the call. Where a limit has no reset, it is the time that a 429 has `named`.
     pub(crate) fn compare(
         self: &Arc<Self>,
         attempt: &Attempt<L>,
@@ -65,43 +68,37 @@ impl<L: GatewayLimiter> Shared<L> {
         let holding = self.providers[attempt.context.provider].holding();
         let shared = Arc::clone(self);
         let comparing = async move {
-            let when_sent = match when_sent {
+            let rates = match when_sent {
                 Some(finding) => finding.await.unwrap_or_default(),
-                None => Vec::new(),
+                None => shared.own_rates(&keys).await,
             };
-            let now = shared.own_rates(&keys).await;
             for figure in figures {
-                let Some(own) = figure.own(&now) else { continue };
+                let Some(own) = figure.own(&rates) else { continue };
                 if let Some(limit) = figure.limit {
                     shared.observer.limit_compared(&own.key, own.capacity, limit);
                 }
-                // Calls of ours that were sent meanwhile may have been counted first.
-                let earlier = when_sent.iter().find(|rate| rate.key == own.key);
-                let room = earlier.map_or(own.room, |earlier| earlier.room.min(own.room));
+                let of_others = own.room.saturating_sub(figure.remaining);
+                account.others_used(of_others, own, Instant::now());
                 let reset = figure.resets_after.or(named).unwrap_or(own.window);
                 let until = reset.min(own.window);
-                if room > figure.remaining {
-                    account.stays_shared(Instant::now());
-                }
-                let own = OwnRate { room, ..own.clone() };
-                shared.hold_back(own, figure.remaining, until, holding.clone());
+                shared.hold_back(own.clone(), of_others, until, holding.clone());
             }
         };
         self.tasks.spawn_on(comparing, &self.runtime);
     }
 
-    /// Holds back what the provider has less than we think, until its limit resets.
+    /// Holds back what others have used of a limit, until it resets at the provider.
     fn hold_back(
         self: &Arc<Self>,
         own: OwnRate,
-        remaining: u64,
+        of_others: u64,
         time: Duration,
         holding: CancellationToken,
     ) {
         if time.is_zero() {
             return;
         }
-        let amount = self.held_back.begin(&own, remaining);
+        let amount = self.held_back.begin(&own, of_others);
         if amount == 0 {
             return;
         }
@@ -117,8 +114,9 @@ impl<L: GatewayLimiter> Shared<L> {
             holding.run_until_cancelled(tokio::time::sleep_until(until)).await;
             let nothing = Actual { key: key.clone(), amount: 0 };
             let actuals = Actuals::new([nothing]).expect("one key");
-            complete(&shared.limiter, &CompleteRequest::new(lease, actuals)).await;
+            // First noted: in between, there is less to hold back rather than more.
             note(HeldChange::Returned);
+            complete(&shared.limiter, &CompleteRequest::new(lease, actuals)).await;
         };
         self.tasks.spawn_on(holding, &self.runtime);
     }

@@ -35,10 +35,9 @@ pub(crate) enum HeldChange {
 }
 
 impl Held {
-    /// How much more to hold back of a limit of which the provider has `remaining`.
-    fn missing(&self, own: &OwnRate, remaining: u64) -> u64 {
-        let room = own.room.saturating_sub(self.pending);
-        let missing = room.saturating_sub(remaining);
+    /// How much more to hold back of a limit of which others have used an amount.
+    fn missing(&self, own: &OwnRate, of_others: u64) -> u64 {
+        let missing = of_others.saturating_sub(self.amount + self.pending);
         let is_small = missing < own.capacity / LEASES_MAX as u64;
         if is_small && self.leases >= LEASES_MAX { 0 } else { missing }
     }
@@ -49,11 +48,16 @@ impl HeldBack {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is held back of a limit.
+    pub(crate) fn amount(&self, key: &LimitKey) -> u64 {
+        self.lock().get(key).map_or(0, |held| held.amount)
+    }
+
     /// The amount to hold back, which is pending from now on.
-    pub(crate) fn begin(&self, own: &OwnRate, remaining: u64) -> u64 {
+    pub(crate) fn begin(&self, own: &OwnRate, of_others: u64) -> u64 {
         let mut limits = self.lock();
         let held = limits.get(&own.key).copied().unwrap_or_default();
-        let missing = held.missing(own, remaining);
+        let missing = held.missing(own, of_others);
         if missing > 0 {
             let (pending, leases) = (held.pending + missing, held.leases + 1);
             limits.insert(own.key.clone(), Held { pending, leases, ..held });
@@ -101,10 +105,10 @@ mod tests {
     use super::*;
     use crate::rate_figures::Counted;
 
-    fn own(room: u64) -> OwnRate {
+    fn own() -> OwnRate {
         let key = LimitKey::new("global:llm:p:m:tpm").unwrap();
         let window = Duration::from_mins(1);
-        OwnRate { key, counted: Counted::Tokens, capacity: 1_280, window, room }
+        OwnRate { key, counted: Counted::Tokens, capacity: 1_280, window, room: 1_000 }
     }
 
     #[derive(Debug, Default)]
@@ -126,15 +130,15 @@ mod tests {
     #[test]
     fn gw_07_what_the_provider_has_less_is_held_back_once() {
         let held = HeldBack::default();
-        assert_eq!(held.begin(&own(1_000), 1_000), 0);
-        assert_eq!(held.begin(&own(1_000), 1_200), 0, "nothing is raised");
-        assert_eq!(held.begin(&own(1_000), 700), 300);
-        assert_eq!(held.begin(&own(1_000), 700), 0, "it waits for room already");
+        assert_eq!(held.begin(&own(), 0), 0);
+        assert_eq!(held.begin(&own(), 300), 300);
+        assert_eq!(held.begin(&own(), 300), 0, "it waits for room already");
         let gauge = Gauge::default();
-        held.change(&own(0).key, 300, HeldChange::Reserved, &gauge);
-        assert_eq!(held.begin(&own(700), 650), 50);
-        held.change(&own(0).key, 50, HeldChange::NotReserved, &gauge);
-        held.change(&own(0).key, 300, HeldChange::Returned, &gauge);
+        held.change(&own().key, 300, HeldChange::Reserved, &gauge);
+        assert_eq!(held.begin(&own(), 350), 50);
+        assert_eq!(held.amount(&own().key), 300, "50 wait for room");
+        held.change(&own().key, 50, HeldChange::NotReserved, &gauge);
+        held.change(&own().key, 300, HeldChange::Returned, &gauge);
         assert_eq!(*gauge.0.lock().unwrap(), [300, 0]);
         assert!(held.lock().is_empty());
     }
@@ -142,11 +146,11 @@ mod tests {
     #[test]
     fn small_amounts_do_not_take_any_number_of_leases() {
         let held = HeldBack::default();
-        for _ in 0..LEASES_MAX {
-            assert_eq!(held.begin(&own(1_000), 999), 1);
-            held.change(&own(0).key, 1, HeldChange::Reserved, &Gauge::default());
+        for number in 1..=LEASES_MAX as u64 {
+            assert_eq!(held.begin(&own(), number), 1);
+            held.change(&own().key, 1, HeldChange::Reserved, &Gauge::default());
         }
-        assert_eq!(held.begin(&own(1_000), 999), 0);
-        assert_eq!(held.begin(&own(1_000), 990), 10);
+        assert_eq!(held.begin(&own(), LEASES_MAX as u64 + 1), 0);
+        assert_eq!(held.begin(&own(), LEASES_MAX as u64 + 10), 10);
     }
 }

@@ -19,6 +19,7 @@ pub(crate) struct OwnRate {
     pub(crate) counted: Counted,
     pub(crate) capacity: u64,
     pub(crate) window: Duration,
+    /// With what is held back of it.
     pub(crate) room: u64,
 }
 
@@ -29,7 +30,12 @@ pub(crate) fn rate_keys(reserved: &[Reserved]) -> Vec<(LimitKey, Counted)> {
 }
 
 impl OwnRate {
-    pub(crate) fn new(key: LimitKey, counted: Counted, state: &LimitState) -> Option<Self> {
+    pub(crate) fn new(
+        key: LimitKey,
+        counted: Counted,
+        state: &LimitState,
+        held_back: u64,
+    ) -> Option<Self> {
         let LimitKind::Rolling { window } = state.limit.kind else { return None };
         let is_enforced =
             state.status == LimitStatus::Active && state.limit.mode == LimitMode::Enforce;
@@ -38,7 +44,7 @@ impl OwnRate {
             counted,
             capacity: state.limit.capacity.get(),
             window: Duration::from_secs(window.seconds().into()),
-            room: state.usage.available,
+            room: state.usage.available.saturating_add(held_back),
         })
     }
 

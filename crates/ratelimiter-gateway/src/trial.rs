@@ -129,7 +129,9 @@ impl<L: GatewayLimiter> Shared<L> {
             true => rate_figures(answer.headers(), self.clock.now()),
             false => Vec::new(),
         };
-        account.learn(&figures, Instant::now());
+        if let Some(sent) = attempt.sent() {
+            account.learn(&figures, sent);
+        }
         if status.is_success() {
             account.taken();
             if compares {

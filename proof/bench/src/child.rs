@@ -12,6 +12,8 @@ use crate::probe::Probe;
 const ROLE_VARIABLE: &str = "BENCH_ROLE";
 /// Names a `ratelimiterd` to measure instead of the one in this program.
 const SERVER_VARIABLE: &str = "RATELIMITERD_BIN";
+/// The address to which a bare proxy passes requests on.
+pub(crate) const PROVIDER_VARIABLE: &str = "BENCH_PROVIDER";
 /// What a server says when it can be reached.
 const LISTENING: &str = "listening addr=";
 
@@ -22,12 +24,14 @@ pub(crate) enum Role {
     Ratelimiterd,
     /// A server that decides nothing.
     Bare,
+    /// A reverse proxy that looks at nothing.
+    BareProxy,
     /// Does something and prints what it costs.
     Probe(Probe),
 }
 
 impl Role {
-    const SERVERS: [Self; 2] = [Self::Ratelimiterd, Self::Bare];
+    const SERVERS: [Self; 3] = [Self::Ratelimiterd, Self::Bare, Self::BareProxy];
 
     /// What this process was started for, if a run started it.
     pub(crate) fn of_this_process() -> Option<Self> {
@@ -41,6 +45,7 @@ impl Role {
         match self {
             Self::Ratelimiterd => "ratelimiterd",
             Self::Bare => "bare",
+            Self::BareProxy => "bare proxy",
             Self::Probe(probe) => probe.name(),
         }
     }

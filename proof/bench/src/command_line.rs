@@ -11,7 +11,8 @@ use crate::sections::SectionKind;
 ///
 /// Results are only printed, except with --out, and by a full run of `all`, which writes results.md and results.svg to
 /// docs/performance. Environment: `TIGERBEETLE_BIN` is the TigerBeetle server if it is not on the PATH, `RATELIMITERD_BIN`
-/// a ratelimiterd to measure instead of the one in this program.
+/// a ratelimiterd to measure instead of the one in this program, `LITELLM_BIN` the program of
+/// the LiteLLM proxy.
 #[derive(Debug, Parser)]
 pub(crate) struct CommandLine {
     #[arg(required = true, value_name = "SECTION")]

@@ -7,6 +7,7 @@ mod chart;
 mod child;
 mod cliffs;
 mod command_line;
+mod gateway;
 mod growth;
 mod http;
 mod in_process;
@@ -18,6 +19,7 @@ mod probe_process;
 mod progress;
 mod redis;
 mod report;
+mod resident;
 mod rounds;
 mod scale;
 mod sections;
@@ -44,6 +46,7 @@ pub fn run() -> ExitCode {
         return match role {
             Role::Ratelimiterd => ratelimiterd::cli::run(),
             Role::Bare => http::bare::serve(),
+            Role::BareProxy => gateway::bare_proxy::serve(),
             Role::Probe(probe) => probe.report(),
         };
     }

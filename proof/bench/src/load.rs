@@ -91,7 +91,7 @@ fn with_cpu_seconds<T>(server: &Process, work: impl FnOnce() -> T) -> (T, f64) {
     (done, server.cpu_seconds() - before)
 }
 
-fn one_thread() -> tokio::runtime::Runtime {
+pub(crate) fn one_thread() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime starts")
 }

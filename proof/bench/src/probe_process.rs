@@ -1,7 +1,6 @@
 //! The process of a probe. It does nothing else, so that no memory freed by earlier work is reused.
 
-use std::fs;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::cliffs::{days, idle};
 use crate::growth::plain_leases;
 use crate::in_process::peers::governor_of_keys;
 use crate::probe::{MODELS, Probe};
+use crate::resident::resident_bytes;
 use crate::rounds::float;
 use crate::workload::{LIMITS_PER_CALL, PreparedLimiter, limiter_with, usual_limits};
 
@@ -63,12 +63,12 @@ impl Probe {
             }
             Self::FirstBurst => {
                 let mut bursts = Bursts::new(count);
-                let before = resident_bytes();
+                let before = resident_bytes(process::id());
                 bursts.run(count) - before
             }
             Self::SecondBurst => {
                 let mut bursts = Bursts::new(count);
-                let before = resident_bytes();
+                let before = resident_bytes(process::id());
                 bursts.run(count);
                 bursts.run(count) - before
             }
@@ -110,11 +110,11 @@ impl Bursts {
     fn run(&mut self, count: usize) -> f64 {
         let Self { clock, limiter } = self;
         let leases: Vec<_> = (0..count).map(|n| limiter.reserve(n)).collect();
-        let live = resident_bytes();
+        let live = resident_bytes(process::id());
         for (n, lease) in leases.into_iter().enumerate() {
             limiter.complete(n, lease);
         }
-        let peak = live.max(resident_bytes());
+        let peak = live.max(resident_bytes(process::id()));
         clock.advance(LONG_AFTER);
         for _ in 0..SWEEPS {
             limiter.limiter.sweep();
@@ -126,15 +126,9 @@ impl Bursts {
 
 /// Growth of the resident set in bytes while something is made, and before it is dropped.
 fn resident_growth<T>(make: impl FnOnce() -> T) -> f64 {
-    let before = resident_bytes();
+    let before = resident_bytes(process::id());
     let made = make();
-    let after = resident_bytes();
+    let after = resident_bytes(process::id());
     drop(made);
     after - before
-}
-
-fn resident_bytes() -> f64 {
-    let statm = fs::read_to_string("/proc/self/statm").expect("Linux has it");
-    let pages = statm.split(' ').nth(1).expect("the second field");
-    pages.parse::<f64>().expect("a number of pages") * 4_096.0
 }

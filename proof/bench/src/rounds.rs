@@ -67,6 +67,18 @@ impl<T> Rounds<T> {
         Summary::ratio(&self.values(name, &mut value), &self.values(other, &mut value))
     }
 
+    /// One value of a contestant less that of another.
+    pub(crate) fn added(
+        &self,
+        name: &str,
+        other: &str,
+        mut value: impl FnMut(&T) -> f64,
+    ) -> Summary {
+        let (values, others) = (self.values(name, &mut value), self.values(other, &mut value));
+        let added: Vec<_> = values.iter().zip(others).map(|(value, other)| value - other).collect();
+        Summary::of(&added)
+    }
+
     /// The contestants in their order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().map(|(name, _)| name.as_str())
@@ -133,6 +145,7 @@ mod tests {
         assert_eq!(rounds.values("b", itself), [40.0, 60.0]);
         let ratio = rounds.ratio("b", "a", itself);
         assert_eq!(ratio, Summary::of(&[40.0 / 3.0, 60.0 / 5.0]));
+        assert_eq!(rounds.added("b", "a", itself), Summary::of(&[37.0, 55.0]));
         assert_eq!(rounds.names().collect::<Vec<_>>(), ["a", "b"]);
         assert!(rounds.has("a") && !rounds.has("c"));
     }

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::report::{Section, SkipReason};
 use crate::scale::Scale;
 use crate::threshold::Threshold;
-use crate::{cliffs, growth, http, in_process, memory, redis, tigerbeetle, utilisation};
+use crate::{cliffs, gateway, growth, http, in_process, memory, redis, tigerbeetle, utilisation};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SectionKind {
@@ -18,6 +18,8 @@ pub(crate) enum SectionKind {
     InProcess,
     /// ratelimiterd with the memory backend, compared with a bare axum server and Redis
     Http,
+    /// ratelimiterd as a gateway to a provider, compared with a bare proxy and LiteLLM
+    Gateway,
     /// ratelimiterd on Redis, compared with scripts sent directly and with limitador
     Redis,
     /// ratelimiterd on TigerBeetle, compared with the client crate alone
@@ -46,6 +48,7 @@ impl SectionKind {
             Self::All => "All",
             Self::InProcess => "In process",
             Self::Http => "HTTP",
+            Self::Gateway => "Gateway",
             Self::Redis => "Redis",
             Self::TigerBeetle => "TigerBeetle",
             Self::Limiter => "TigerBeetle without HTTP",
@@ -63,6 +66,7 @@ impl SectionKind {
             Self::All => unreachable!("the command line replaces it by the sections"),
             Self::InProcess => Ok(in_process::run(scale, progress)),
             Self::Http => http::run(scale, progress),
+            Self::Gateway => gateway::run(scale, progress),
             Self::Redis => redis::run(scale, progress),
             Self::TigerBeetle => tigerbeetle::run(scale, progress),
             Self::Limiter => tigerbeetle::limiter::run(scale, progress),
@@ -87,6 +91,7 @@ impl SectionKind {
         match self {
             Self::InProcess => in_process::THRESHOLDS.to_vec(),
             Self::Http => http::THRESHOLDS.to_vec(),
+            Self::Gateway => gateway::THRESHOLDS.to_vec(),
             Self::Redis => redis::THRESHOLDS.to_vec(),
             Self::TigerBeetle => tigerbeetle::THRESHOLDS.to_vec(),
             Self::Limiter => tigerbeetle::limiter::THRESHOLDS.to_vec(),

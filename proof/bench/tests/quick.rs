@@ -13,7 +13,7 @@ fn a_quick_run_of_everything_fills_the_tables_and_the_chart() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(PROGRAM);
     command.args(["all", "--quick", "--out"]).arg(folder.path()).stdin(Stdio::null());
-    command.env_remove("LIMITADOR_REDIS_BIN");
+    command.env_remove("LIMITADOR_REDIS_BIN").env_remove("LITELLM_BIN");
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -23,16 +23,16 @@ fn a_quick_run_of_everything_fills_the_tables_and_the_chart() {
         let (_, section) = tables.split_once(&format!("\n## {title}\n")).unwrap();
         section.split("\n## ").next().unwrap()
     };
-    for title in ["In process", "HTTP", "Utilisation", "Memory", "Growth", "Cliffs"] {
+    for title in ["In process", "HTTP", "Gateway", "Utilisation", "Memory", "Growth", "Cliffs"] {
         assert!(section(title).contains("| --- |"), "{title} has a table:\n{tables}\n{said}");
     }
-    // Without a server its thresholds are listed as not measured. limitador on Redis is a program that is not there.
+    // Without a server its thresholds are listed as not measured. limitador on Redis and LiteLLM are programs that are not there.
     let of_tigerbeetle = if tigerbeetle::find_binary().is_some() { 0 } else { 8 };
     let of_redis = if redis::find_binary().is_some() { 2 } else { 8 };
     let unmeasured = tables.matches("| not measured |").count();
-    assert_eq!(unmeasured, of_tigerbeetle + of_redis, "{tables}\n{said}");
+    assert_eq!(unmeasured, of_tigerbeetle + of_redis + 1, "{tables}\n{said}");
     let is_threshold = |line: &&str| line.contains("| ≤ ") || line.contains("| ≥ ");
-    assert_eq!(section("Thresholds").lines().filter(is_threshold).count(), 40, "{tables}");
+    assert_eq!(section("Thresholds").lines().filter(is_threshold).count(), 48, "{tables}");
     let chart = std::fs::read_to_string(folder.path().join("results.svg")).unwrap();
     for text in ["In process, 1 thread", "HTTP, single", "Growth", "</svg>"] {
         assert!(chart.contains(text), "{text}");

@@ -15,6 +15,8 @@ use crate::routes::Client;
 
 /// The most bytes that are read ahead. A client that sends more is still there.
 const READ_AHEAD_BYTES_MAX: usize = 1024;
+/// Read at a time. Nearly always there is nothing, and each call asks.
+const READ_AHEAD_BYTES: usize = 64;
 
 /// A stream that a connection shares with its requests.
 pub(super) struct WatchedStream<S>(Arc<Mutex<ReadAhead<S>>>);
@@ -50,8 +52,9 @@ impl<S: AsyncRead + Unpin + Send + 'static> Client for WatchedStream<S> {
             if bytes.len() == READ_AHEAD_BYTES_MAX {
                 return Poll::Pending;
             }
-            let mut chunk = [0; READ_AHEAD_BYTES_MAX];
-            let mut chunk = ReadBuf::new(&mut chunk[bytes.len()..]);
+            let room = READ_AHEAD_BYTES.min(READ_AHEAD_BYTES_MAX - bytes.len());
+            let mut chunk = [0; READ_AHEAD_BYTES];
+            let mut chunk = ReadBuf::new(&mut chunk[..room]);
             match Pin::new(&mut *stream).poll_read(context, &mut chunk) {
                 Poll::Ready(Ok(())) if !chunk.filled().is_empty() => {
                     bytes.extend_from_slice(chunk.filled());

@@ -109,7 +109,15 @@ impl GatewayTest {
 
     /// Starts with a change of the section `gateway`.
     pub(super) async fn start_with(change: impl FnOnce(&mut Value)) -> Self {
-        let mock = mock().await;
+        Self::start_at(mock().await, change).await
+    }
+
+    /// Starts with a provider that takes so long to answer.
+    pub(super) async fn start_slow(latency: Duration) -> Self {
+        Self::start_at(mock_with(latency).await, |_| ()).await
+    }
+
+    async fn start_at(mock: MockProvider, change: impl FnOnce(&mut Value)) -> Self {
         let mut section = section(&mock);
         change(&mut section);
         let server = TestServer::start_with(|config| set_gateway(config, section)).await;
@@ -200,8 +208,13 @@ impl GatewayTest {
 
 /// A provider on a free port.
 pub(super) async fn mock() -> MockProvider {
+    mock_with(Duration::ZERO).await
+}
+
+async fn mock_with(latency: Duration) -> MockProvider {
     let options = MockOptions {
         listen: ([127, 0, 0, 1], 0).into(),
+        latency,
         output_tokens: 7,
         retry_after: Duration::from_millis(20),
         ..MockOptions::default()

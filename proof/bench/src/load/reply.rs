@@ -24,6 +24,9 @@ pub(crate) const BATCH_ALLOWED: ExpectedReply =
 pub(crate) const BATCH_COMPLETED: ExpectedReply =
     ExpectedReply::Http { body: br#"{"results":[{"ok":true"# };
 
+/// A call that a provider answered, with JSON.
+pub(crate) const ANSWERED: ExpectedReply = ExpectedReply::Http { body: b"{" };
+
 /// State of a reply that may not have arrived completely.
 #[derive(Debug, PartialEq, Eq)]
 enum ReplyState {
@@ -105,7 +108,7 @@ fn check_redis(bytes: &[u8], count: usize, start: &[u8], lines: usize) -> ReplyS
     ReplyState::Complete(at)
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+pub(crate) fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes.windows(wanted.len()).position(|window| window == wanted)
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn complete_batch(leases: &[LeaseId]) -> Vec<u8> {
     post("/v1/complete/batch", &body).into_bytes()
 }
 
-fn post(path: &str, body: &str) -> String {
+pub(crate) fn post(path: &str, body: &str) -> String {
     let length = body.len();
     format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"

@@ -1,5 +1,7 @@
 //! What a provider says about its own limits (`GW-07`).
 
+use std::time::Duration;
+
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use ratelimiter_mock_provider::Fault;
@@ -56,6 +58,26 @@ async fn gw_07_what_others_use_of_the_same_key_is_held_back() {
     // What was reserved for the call was not room either.
     let tokens = test.used(TPM);
     assert!((99_800..=100_000).contains(&tokens), "{tokens}");
+}
+
+/// GW-07
+#[tokio::test]
+async fn gw_07_calls_that_are_sent_meanwhile_do_not_hide_what_others_use() {
+    let test = GatewayTest::start_slow(Duration::from_millis(300)).await;
+    test.server.define_rolling(RPM, 100).await;
+    test.mock.set_headers(headers(&[
+        ("x-ratelimit-remaining-requests", "60"),
+        ("x-ratelimit-reset-requests", "59s"),
+    ]));
+    let meanwhile = async {
+        eventually("the provider has the first", async || test.mock.calls().len() == 1).await;
+        futures::future::join_all((0..10).map(|_| chat(&test))).await
+    };
+    let (first, others) = tokio::join!(chat(&test), meanwhile);
+    assert_eq!(first.status, 200, "{first:?}");
+    assert!(others.iter().all(|answer| answer.status == 200), "{others:?}");
+    is_held_back(&test, RPM, 39).await;
+    assert_eq!(test.used(RPM), 50, "11 calls and 39 of others");
 }
 
 /// GW-07
