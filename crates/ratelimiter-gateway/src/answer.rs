@@ -2,7 +2,6 @@
 //!
 //! Pure parsers, fed chunk by chunk: they keep at most one event of a stream, and of a plain answer only its `usage`.
 
-mod byte_search;
 mod json_scanner;
 mod output_text;
 mod plain;

@@ -4,7 +4,7 @@
 
 use std::mem;
 
-use crate::answer::byte_search::position;
+use memchr::memchr2;
 
 /// Deeper JSON is not read on.
 pub(super) const DEPTH_MAX: usize = 128;
@@ -20,10 +20,10 @@ pub(super) enum Token {
     Close,
     /// A key of an object, which is the word.
     Key,
-    /// Some of the text of a string value: so many bytes when unescaped. Long strings come in several parts.
+    /// Some of the text of a string value, which goes on: so many bytes when unescaped.
     TextPart(u64),
-    /// A string value ends; it is the word.
-    Text,
+    /// A string value ends with so many bytes; all of it is the word.
+    Text(u64),
     /// A number, `true`, `false` or `null`; it is the word.
     Bare,
 }
@@ -184,25 +184,25 @@ impl JsonScanner {
     }
 
     fn string(&mut self, role: Role, input: &mut &[u8]) -> Option<Token> {
-        let plain = position(input, |byte| matches!(byte, b'"' | b'\\'));
-        let plain = take(input, plain.unwrap_or(input.len()));
-        if !plain.is_empty() {
-            self.word.push(plain);
-            return text_part(role, plain.len() as u64);
-        }
-        if take(input, 1) == b"\\" {
-            self.word.push(b"\\");
-            return self.become_state(State::Escape(role));
-        }
-        match role {
-            Role::Key => {
+        let plain = memchr2(b'"', b'\\', input).unwrap_or(input.len());
+        let plain = take(input, plain);
+        self.word.push(plain);
+        let bytes = plain.len() as u64;
+        match (input.split_off_first(), role) {
+            (Some(b'"'), Role::Key) => {
                 self.state = State::Colon;
                 Some(Token::Key)
             }
-            Role::Value => {
+            (Some(b'"'), Role::Value) => {
                 self.end_value();
-                Some(Token::Text)
+                Some(Token::Text(bytes))
             }
+            (Some(_), _) => {
+                self.word.push(b"\\");
+                self.state = State::Escape(role);
+                text_part(role, bytes)
+            }
+            (None, _) => text_part(role, bytes),
         }
     }
 

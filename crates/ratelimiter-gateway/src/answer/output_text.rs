@@ -97,12 +97,12 @@ impl OutputCounter {
                     level.value = level.container.under(word);
                 }
             }
-            Token::TextPart(bytes) => {
+            Token::TextPart(bytes) | Token::Text(bytes) => {
                 if matches!(self.value(), Counting::Text | Counting::All) {
                     self.bytes += bytes;
                 }
             }
-            Token::Text | Token::Bare => {}
+            Token::Bare => {}
         }
     }
 

@@ -125,19 +125,20 @@ impl PlainMeter {
                 self.is_item_type =
                     depth == ITEM_DEPTH && self.field == Field::Items && word == b"type";
             }
-            Token::Text if depth == ITEM_DEPTH && self.is_item_type => {
+            Token::Text(_) if depth == ITEM_DEPTH && self.is_item_type => {
                 self.is_item_type = false;
                 if str::from_utf8(word).is_ok_and(is_server_tool_call) {
                     self.server_tool_calls += 1;
                 }
             }
-            Token::Close | Token::Text | Token::Bare if depth == 1 => self.end_field(token),
-            Token::Open | Token::Close | Token::Text | Token::TextPart(_) | Token::Bare => {}
+            Token::Close | Token::Text(_) | Token::Bare if depth == 1 => self.end_field(token),
+            Token::Open | Token::Close | Token::Text(_) | Token::TextPart(_) | Token::Bare => {}
         }
     }
 
     fn end_field(&mut self, token: Token) {
         let word = self.scanner.word();
+        let is_text = matches!(token, Token::Text(_));
         match self.field {
             Field::Usage => {
                 let json = self.usage_json.trim_ascii_start();
@@ -148,8 +149,8 @@ impl PlainMeter {
             Field::Error => {
                 self.is_failed |= token != Token::Bare || word != b"null";
             }
-            Field::Type => self.is_failed |= token == Token::Text && word == b"error",
-            Field::Status => self.is_failed |= token == Token::Text && word == b"failed",
+            Field::Type => self.is_failed |= is_text && word == b"error",
+            Field::Status => self.is_failed |= is_text && word == b"failed",
             Field::LongUsage | Field::Items | Field::Other => {}
         }
         self.field = Field::Other;

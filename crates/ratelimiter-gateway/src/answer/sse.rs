@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use crate::answer::byte_search::position;
+use memchr::{memchr, memchr2};
 
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
@@ -58,7 +58,7 @@ impl EventBoundary {
                 (Line::Text, b'\r') => Line::AfterReturn,
                 (_, _) => {
                     let rest = &bytes[at..];
-                    at += position(rest, is_line_end).unwrap_or(rest.len());
+                    at += line_end(rest).unwrap_or(rest.len());
                     Line::Text
                 }
             };
@@ -69,14 +69,14 @@ impl EventBoundary {
 
 /// A line and what follows. Between the bytes of a `\r\n` it finds an empty line, which has no field.
 fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
-    match position(bytes, is_line_end) {
+    match line_end(bytes) {
         Some(end) => (&bytes[..end], &bytes[end + 1..]),
         None => (bytes, &[]),
     }
 }
 
-fn is_line_end(byte: u8) -> bool {
-    matches!(byte, b'\n' | b'\r')
+fn line_end(bytes: &[u8]) -> Option<usize> {
+    memchr2(b'\n', b'\r', bytes)
 }
 
 /// The fields of one event that matter here.
@@ -96,7 +96,7 @@ impl<'a> Event<'a> {
         while !rest.is_empty() {
             let line;
             (line, rest) = split_line(rest);
-            let (field, value) = match line.iter().position(|byte| *byte == b':') {
+            let (field, value) = match memchr(b':', line) {
                 Some(colon) => (&line[..colon], &line[colon + 1..]),
                 None => (line, &line[line.len()..]),
             };
