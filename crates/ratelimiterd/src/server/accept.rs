@@ -8,12 +8,14 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::BoxError;
 use futures::FutureExt;
 use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use ratelimiter_wire::{ErrorBody, ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -111,17 +113,29 @@ impl<B: HostedBackend> Connections<B> {
         let connections = Arc::clone(self);
         self.open.spawn(async move {
             let _permit = permit;
-            let Some(tls) = &connections.tls else {
-                return connections.serve_http(stream, stop, abort).await;
-            };
-            // There is no request before the end of the handshake, so a shutdown need not wait for it.
-            let negotiated = handshake(stream, tls.current(), connections.header_read_timeout);
-            match stop.run_until_cancelled(negotiated).await {
-                Some(Ok(stream)) => connections.serve_http(stream, stop, abort).await,
-                Some(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                None => {}
+            match &connections.tls {
+                None => connections.serve_http(stream, stop, abort).await,
+                // Boxed, so that connections without TLS stay small.
+                Some(tls) => Box::pin(connections.serve_tls(tls, stream, stop, abort)).await,
             }
         });
+    }
+
+    /// Serves HTTP over TLS on a connection until it ends.
+    async fn serve_tls(
+        &self,
+        tls: &Tls,
+        stream: TcpStream,
+        stop: CancellationToken,
+        abort: CancellationToken,
+    ) {
+        // There is no request before the end of the handshake, so a shutdown need not wait for it.
+        let negotiated = handshake(stream, tls.current(), self.header_read_timeout);
+        match stop.run_until_cancelled(negotiated).await {
+            Some(Ok(stream)) => self.serve_http(stream, stop, abort).await,
+            Some(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            None => {}
+        }
     }
 
     /// Serves HTTP on a connection until it ends.
@@ -131,16 +145,7 @@ impl<B: HostedBackend> Connections<B> {
         stop: CancellationToken,
         abort: CancellationToken,
     ) {
-        let stream = StreamTimeouts::new(stream, self.header_read_timeout, self.write_timeout);
-        let stream = WatchedStream::new(stream);
-        let (api, client) = (Arc::clone(&self.api), stream.clone());
-        let service =
-            service_fn(move |request| catch_panic(Arc::clone(&api), request, client.clone()));
-        let stream = TokioIo::new(stream);
-        let mut protocol = self.protocol.clone();
-        protocol.http1().timer(LazyTimer::default());
-        let connection = protocol.serve_connection(stream, service).into_owned();
-        let mut connection = std::pin::pin!(connection);
+        let mut connection = std::pin::pin!(self.connection(stream));
         let ended = tokio::select! {
             biased;
             ended = connection.as_mut() => ended,
@@ -156,6 +161,21 @@ impl<B: HostedBackend> Connections<B> {
             tracing::debug!(%error, "connection failed");
         }
     }
+
+    /// Not part of `serve_http`, whose future would keep the room of everything that this moves.
+    fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: S,
+    ) -> impl GracefulConnection<Error = BoxError> + use<S, B> {
+        let stream = StreamTimeouts::new(stream, self.header_read_timeout, self.write_timeout);
+        let stream = WatchedStream::new(stream);
+        let (api, client) = (Arc::clone(&self.api), stream.clone());
+        let service =
+            service_fn(move |request| catch_panic(Arc::clone(&api), request, client.clone()));
+        let mut protocol = self.protocol.clone();
+        protocol.http1().timer(LazyTimer::default());
+        protocol.serve_connection(TokioIo::new(stream), service).into_owned()
+    }
 }
 
 /// Answers a request, with 503 if the handler panics: the outcome is unknown, and the caller can retry with the same
@@ -165,7 +185,8 @@ async fn catch_panic<B: HostedBackend>(
     request: hyper::Request<Incoming>,
     client: impl Client,
 ) -> Result<hyper::Response<AnswerBody>, Infallible> {
-    let answering = AssertUnwindSafe(api.answer(request, &client)).catch_unwind();
+    // Boxed, because hyper keeps the room of a request as long as its connection.
+    let answering = Box::pin(AssertUnwindSafe(api.answer(request, &client)).catch_unwind());
     Ok(answering.await.unwrap_or_else(|_| {
         tracing::error!("request handler panicked");
         let message = "internal error; see the server's log".to_owned();
