@@ -7,9 +7,12 @@ use ratelimiter::clock::Timestamp;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The limit, what remains of it, and when it resets: of OpenAI, of Mistral in its newer and older form, and of Anthropic.
+/// What a limit of a provider counts, and the names of the headers that tell the limit, what remains of it, and when it resets.
+type Header = (Counted, [&'static str; 3]);
+
+/// Of OpenAI, of Mistral in its newer and older form, and of Anthropic.
 #[rustfmt::skip]
-const HEADERS: [(Counted, [&str; 3]); 9] = [
+const HEADERS: [Header; 9] = [
     (Counted::Requests, ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"]),
     (Counted::Tokens, ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"]),
     (Counted::Requests, ["x-ratelimit-limit-req-minute", "x-ratelimit-remaining-req-minute", "x-ratelimit-reset-req-minute"]),
@@ -50,19 +53,34 @@ pub(crate) struct RateFigure {
 
 /// What `x-ratelimit-*` and `anthropic-ratelimit-*` say.
 pub(crate) fn rate_figures(headers: &HeaderMap, now: Timestamp) -> Vec<RateFigure> {
-    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    let figure = |(counted, [limit, remaining, reset]): (Counted, [&str; 3])| {
+    // One pass over the headers costs less than hashing each name that they may have.
+    let mut texts = [[None; 3]; HEADERS.len()];
+    for (name, value) in headers {
+        if let Some((limit, field)) = position(name.as_str()) {
+            let text = &mut texts[limit][field];
+            *text = text.or_else(|| value.to_str().ok().map(str::trim));
+        }
+    }
+    let figure = |((counted, names), [limit, remaining, reset]): (Header, [Option<&str>; 3])| {
+        let [_, remaining_name, _] = names;
         Some(RateFigure {
             counted,
             // Groq has OpenAI's names for its requests of a day.
-            window: remaining.ends_with("-minute").then_some(MINUTE),
-            limit: text(limit).and_then(|text| text.parse().ok()),
+            window: remaining_name.ends_with("-minute").then_some(MINUTE),
+            limit: limit.and_then(|text| text.parse().ok()),
             // Azure writes -1 where it does not know.
-            remaining: text(remaining)?.parse().ok()?,
-            resets_after: text(reset).and_then(|text| resets_after(text, now)),
+            remaining: remaining?.parse().ok()?,
+            resets_after: reset.and_then(|text| resets_after(text, now)),
         })
     };
-    HEADERS.into_iter().filter_map(figure).collect()
+    HEADERS.into_iter().zip(texts).filter_map(figure).collect()
+}
+
+/// Which limit a header is about, and what it says of it.
+fn position(name: &str) -> Option<(usize, usize)> {
+    HEADERS.iter().enumerate().find_map(|(limit, (_, names))| {
+        Some((limit, names.iter().position(|field| *field == name)?))
+    })
 }
 
 /// A time from now: `6m0s` and `12ms` (OpenAI, Groq), whole seconds (Azure) or a moment (Anthropic).

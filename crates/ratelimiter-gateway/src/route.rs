@@ -1,5 +1,7 @@
 //! Where a path leads (`GW-01`).
 
+use std::borrow::Cow;
+
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
@@ -91,16 +93,15 @@ impl<'a> Route<'a> {
 
 /// True for `.` and `..` as a URL parser sees them, however often they are encoded.
 fn is_dot_segment(segment: &str) -> bool {
-    let mut segment = segment.to_owned();
+    let mut segment = Cow::Borrowed(segment);
     loop {
         if segment.split(['/', '\\']).any(|part| matches!(part, "." | "..")) {
             return true;
         }
-        let decoded = percent_decode_str(&segment).decode_utf8_lossy().into_owned();
-        if decoded == segment {
+        let Cow::Owned(decoded) = percent_decode_str(&segment).decode_utf8_lossy() else {
             return false;
-        }
-        segment = decoded;
+        };
+        segment = decoded.into();
     }
 }
 
