@@ -3,10 +3,28 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the buckets in microseconds, from a request served from memory to one that times out.
-const BOUNDS_MICROS: [u64; 14] = [
-    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
+/// Upper bounds of the buckets in microseconds, from a request served from memory to an LLM call that reasons for ten minutes.
+const BOUNDS_MICROS: [u64; 20] = [
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    1_000_000,
     5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    120_000_000,
+    300_000_000,
+    600_000_000,
 ];
 
 /// Lock-free: recording takes two atomic additions.
@@ -57,7 +75,7 @@ mod tests {
     #[test]
     fn a_duration_counts_in_its_bucket_and_all_above() {
         let histogram = Histogram::default();
-        for micros in [50, 51, 5_000_000, 5_000_001] {
+        for micros in [50, 51, 5_000_000, 600_000_000, 600_000_001] {
             histogram.record(Duration::from_micros(micros));
         }
         let HistogramSnapshot { buckets, count, sum_seconds } = histogram.snapshot();
@@ -66,8 +84,10 @@ mod tests {
         assert_eq!(of("0.0001"), Some(2));
         assert_eq!(of("1"), Some(2));
         assert_eq!(of("5"), Some(3));
-        assert_eq!(of("+Inf"), Some(4));
-        assert_eq!(count, 4);
-        assert!((10.0..10.001).contains(&sum_seconds), "{sum_seconds}");
+        assert_eq!(of("300"), Some(3));
+        assert_eq!(of("600"), Some(4));
+        assert_eq!(of("+Inf"), Some(5));
+        assert_eq!(count, 5);
+        assert!((1_205.0..1_205.001).contains(&sum_seconds), "{sum_seconds}");
     }
 }
