@@ -28,7 +28,7 @@ enum Source {
 #[expect(missing_docs, reason = "the message says what each field is")]
 pub enum TokenError {
     /// The token cannot be sent in a header.
-    #[error("a token has 1 to {TOKEN_BYTES_MAX} visible ASCII characters")]
+    #[error("a secret has 1 to {TOKEN_BYTES_MAX} visible ASCII characters")]
     Shape,
     /// The file cannot be read, or contains no valid token.
     #[error("{path}: {reason}")]
@@ -115,7 +115,7 @@ fn read<E: Error>(item: Value) -> Result<Token, E> {
     match item {
         Value::String(text) => Token::new(&text).map_err(E::custom),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Err(E::custom("a token is text; put it in quotes"))
+            Err(E::custom("a secret is text; put it in quotes"))
         }
     }
 }

@@ -63,8 +63,11 @@ fn secrets_are_in_no_error_of_a_config() {
     for (config, expected) in [
         (format!("auth: {{ client_tokens: {ADMIN} }}"), "auth.client_tokens: must be a list"),
         (format!("auth: {{ admin_tokens: {{ a: {ADMIN} }} }}"), "auth.admin_tokens"),
-        (format!("auth: {{ admin_tokens: [['{ADMIN}']] }}"), "auth.admin_tokens: a token is text"),
-        (format!("auth: {{ admin_tokens: ['{ADMIN} x'] }}"), "auth.admin_tokens: a token has 1 to"),
+        (format!("auth: {{ admin_tokens: [['{ADMIN}']] }}"), "auth.admin_tokens: a secret is text"),
+        (
+            format!("auth: {{ admin_tokens: ['{ADMIN} x'] }}"),
+            "auth.admin_tokens: a secret has 1 to",
+        ),
         (format!("auth: {{ admin_tokens: ['{ADMIN}'"), "line 1"),
         (format!("auth: {ADMIN}"), "auth: "),
         (format!("auth: {{ tokens: {ADMIN} }}"), "auth.tokens: must be a list"),
@@ -88,7 +91,7 @@ fn secrets_are_in_no_error_of_a_config() {
         ),
         (
             format!("auth: {{ tokens: [{{ token: '{ADMIN} x' }}] }}"),
-            "auth.tokens[0].token: a token has",
+            "auth.tokens[0].token: a secret has",
         ),
         (
             format!("auth: {{ tokens: [{{ name: '{ADMIN} x', token: a, may: {ADMIN} }}] }}"),

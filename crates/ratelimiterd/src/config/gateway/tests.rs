@@ -62,7 +62,7 @@ fn an_error_names_the_field_and_never_a_key() {
         ),
         (
             "  providers: [{name: a, api: openai, base_url: 'http://h', api_key: [s3cret]}]",
-            "gateway.providers[0].api_key: a token is text; put it in quotes",
+            "gateway.providers[0].api_key: a secret is text; put it in quotes",
         ),
         (
             "  providers: [{name: a, api: openai, base_url: 'http://h', api_key: 'file:/absent/key'}]",

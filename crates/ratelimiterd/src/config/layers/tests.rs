@@ -69,7 +69,7 @@ auth: { client_tokens: ["two words"], allow_anonymous: maybe }
         &expect![[r#"
             config.yaml: registry: must be a section with keys, not a value
             config.yaml: auth.allow_anonymous: invalid type: string "maybe", expected a boolean
-            config.yaml: auth.client_tokens: a token has 1 to 1024 visible ASCII characters
+            config.yaml: auth.client_tokens: a secret has 1 to 1024 visible ASCII characters
             config.yaml: hints.rolling_factor: must be 1 to 100, not 0.5
             config.yaml: server.backend: unknown variant `postgres`, expected one of `memory`, `tigerbeetle`, `redis`
             config.yaml: server.connections_max: must be 1 to 1000000, not 0
@@ -398,7 +398,7 @@ auth:
         &expect![[r#"
             config.yaml: auth.tokens[1].name: is the name of auth.tokens[0] too; each caller has its own
             config.yaml: auth.tokens[2].name: a name has 1 to 64 characters, without white space or control characters
-            config.yaml: auth.tokens[2].token: a token has 1 to 1024 visible ASCII characters
+            config.yaml: auth.tokens[2].token: a secret has 1 to 1024 visible ASCII characters
             config.yaml: auth.tokens[2].may: must be a list of one or more of call, read and admin
             config.yaml: auth.tokens[2].keys: must be a list of 1 to 100 keys or patterns, such as ["tenant:acme:**"]; leave it out for all keys
             config.yaml: auth.tokens[3].name: must be text; put it in quotes
@@ -416,7 +416,7 @@ auth:
             config.yaml: auth.tokens[4].may: must be a list of one or more of call, read and admin
             config.yaml: auth.tokens[4].keys: must be a list of 1 to 100 keys or patterns, such as ["tenant:acme:**"]; leave it out for all keys
             config.yaml: auth.tokens[5].name: `client_tokens`, `admin_tokens` and `anonymous` are reserved for callers without a name
-            config.yaml: auth.tokens[5].token: a token has 1 to 1024 visible ASCII characters
+            config.yaml: auth.tokens[5].token: a secret has 1 to 1024 visible ASCII characters
             config.yaml: auth.tokens[5].keys: must be a list of 1 to 100 keys or patterns, such as ["tenant:acme:**"]; leave it out for all keys
             config.yaml: auth.tokens[6]: must be an object with name, token, may and, to bound it, keys"#]],
     );
