@@ -214,12 +214,13 @@ impl Account {
         state.failures = 0;
     }
 
-    /// The provider had no capacity for a call and named a time or not, or it could not be connected.
-    pub(crate) fn fails(&self, named: Option<Duration>, now: Instant) {
+    /// The provider had no capacity for a call and named a time or not, or it could not be connected. Returns whether that is new.
+    pub(crate) fn fails(&self, named: Option<Duration>, now: Instant) -> bool {
         let mut state = self.lock();
         let pause = named.unwrap_or_else(|| growing_pause(state.failures, PAUSE_MAX));
         state.failing_until = now + pause.min(CLOSED_MAX);
         state.failures += 1;
+        state.failures == 1
     }
 
     /// How long calls had better be made elsewhere.

@@ -17,6 +17,7 @@ use crate::price::Price;
 use crate::ratios::Ratio;
 use crate::settle::{AttemptEnd, Reserved, actuals, settle};
 use crate::shared::Shared;
+use crate::upstream::SentFlag;
 use crate::usage::Usage;
 
 /// How often a complete without an answer is sent; after that, the lease lapses.
@@ -69,6 +70,7 @@ pub(crate) struct Attempt<L: GatewayLimiter> {
     admitted: Admitted,
     pub(crate) waited: Duration,
     in_flight: Option<InFlight>,
+    sent: SentFlag,
     sent_at: Option<Instant>,
     first_byte_at: Option<Instant>,
     is_ended: bool,
@@ -92,6 +94,7 @@ impl<L: GatewayLimiter> Attempt<L> {
             admitted,
             waited,
             in_flight: None,
+            sent: SentFlag::default(),
             sent_at: None,
             first_byte_at: None,
             is_ended: false,
@@ -106,7 +109,17 @@ impl<L: GatewayLimiter> Attempt<L> {
         &self.reserved
     }
 
-    /// From now on the provider may know of it.
+    /// Knows whether it was sent.
+    pub(crate) fn sent_flag(&self) -> SentFlag {
+        self.sent.clone()
+    }
+
+    /// Whether the provider may know of it.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent.is_sent()
+    }
+
+    /// It is about to be sent.
     pub(crate) fn sends(&mut self, in_flight: InFlight) {
         self.in_flight = Some(in_flight);
         self.sent_at = Some(Instant::now());
@@ -225,12 +238,12 @@ impl<L: GatewayLimiter> Drop for Attempt<L> {
         if self.is_ended {
             return;
         }
-        let end = match (self.sent_at, self.context.is_stream) {
-            (None, _) => AttemptEnd::NeverSent,
-            (Some(_), true) => {
+        let end = match (self.is_sent(), self.context.is_stream) {
+            (false, _) => AttemptEnd::NeverSent,
+            (true, true) => {
                 AttemptEnd::Cut { counted: self.counted(&Observed::default()), is_reasoning: false }
             }
-            (Some(_), false) => AttemptEnd::PlainAnswerCut,
+            (true, false) => AttemptEnd::PlainAnswerCut,
         };
         self.end(end, CallOutcome::CallerGone);
     }

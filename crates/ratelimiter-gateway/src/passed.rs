@@ -14,7 +14,7 @@ use crate::limiter::GatewayLimiter;
 use crate::prepared::target_uri;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::upstream::{BoxError, SendError, passing_body, refuses_the_gateway};
+use crate::upstream::{BoxError, passing_body, refuses_the_gateway};
 
 impl<L: GatewayLimiter> Shared<L> {
     /// A request that is not counted.
@@ -61,7 +61,7 @@ impl<L: GatewayLimiter> Shared<L> {
                 *response.headers_mut() = to_caller(&parts.headers);
                 Ok(response)
             }
-            Ok(Err(SendError::NotSent(reason) | SendError::NoAnswer(reason))) => {
+            Ok(Err(reason)) => {
                 tracing::warn!(
                     provider = settings.name.as_str(),
                     reason,

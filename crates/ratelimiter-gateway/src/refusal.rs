@@ -119,6 +119,13 @@ impl Refusal {
         Self { retry_after: Some(retry_after), ..self }
     }
 
+    /// The provider was not asked.
+    pub(crate) fn unreachable(settings: &Provider) -> Self {
+        let name = settings.name.as_str();
+        let message = format!("the provider {name} cannot be reached; see the server's log");
+        Self::new(RefusalKind::BadGateway, message)
+    }
+
     /// The provider did not answer.
     pub(crate) fn no_answer(settings: &Provider) -> Self {
         let message =

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Either, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::time::Instant;
 
 use crate::answer::{PlainMeter, StreamMeter};
@@ -25,7 +25,7 @@ use crate::refusal::Refusal;
 use crate::retry::{Retry, is_in_vain, pause_before_retry, retry_after, retry_after_in_message};
 use crate::settle::AttemptEnd;
 use crate::shared::Shared;
-use crate::upstream::{SendError, UpstreamBody, read_body, refuses_the_gateway};
+use crate::upstream::{SentFlag, TrackedBody, UpstreamBody, refuses_the_gateway};
 
 const LEASE_HEADER: HeaderName = HeaderName::from_static("x-ratelimiter-lease");
 /// The most bytes of an error that are read to find out what it is about.
@@ -59,15 +59,16 @@ pub(crate) enum Tried<L: GatewayLimiter, C> {
 }
 
 impl Trial<'_> {
-    fn request(&self) -> Request<UpstreamBody> {
+    fn request(&self, sent: SentFlag) -> Request<UpstreamBody> {
         let Self { call, destination, .. } = self;
         let Destination { uri, headers, model, .. } = destination;
         let with_usage = call.body_with_usage.as_ref().filter(|_| self.asks_for_usage);
         let body = with_usage.unwrap_or(&call.body).with_model(model.as_deref());
-        let mut request = Request::post(uri.clone()).body(read_body(body));
-        let request = request.as_mut().expect("the URL was checked");
+        let mut request = Request::new(Either::Left(TrackedBody::new(body, sent)));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers.clone();
-        std::mem::replace(request, Request::new(read_body(Bytes::new())))
+        request
     }
 
     fn pause(&self, named: Option<Duration>) -> Option<Duration> {
@@ -90,20 +91,16 @@ impl<L: GatewayLimiter> Shared<L> {
         let compares =
             account.begins_comparison(sent_at) && context.accounts.is_only(name, account, sent_at);
         let when_sent = compares.then(|| self.own_rates_now(&attempt));
-        let sending = context.upstream.send(trial.request());
+        let sending = context.upstream.send(trial.request(attempt.sent_flag()));
         let answer = match tokio::time::timeout(settings.upstream_timeout, sending).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(SendError::NotSent(reason))) => {
-                account.fails(None, Instant::now());
-                if let Some(after) = trial.pause(None) {
-                    attempt.settle(AttemptEnd::NeverSent);
-                    return Ok(Tried::Again { after });
-                }
-                tracing::warn!(provider = settings.name.as_str(), reason, "a call was not sent");
-                attempt.end(AttemptEnd::NeverSent, CallOutcome::NoAnswer);
-                return Err(Refusal::no_answer(settings));
+            Ok(Err(reason)) if !attempt.is_sent() => {
+                return self.not_sent(&trial, attempt, &reason);
             }
-            Ok(Err(SendError::NoAnswer(reason))) => {
+            Err(_) if !attempt.is_sent() => {
+                return self.not_sent(&trial, attempt, "no connection within upstream_timeout_ms");
+            }
+            Ok(Err(reason)) => {
                 tracing::warn!(
                     provider = settings.name.as_str(),
                     reason,
@@ -144,6 +141,29 @@ impl<L: GatewayLimiter> Shared<L> {
             return Err(Refusal::bad_gateway(settings, reason));
         }
         self.refused(&trial, attempt, Said { sent_at, figures }, answer, caller).await
+    }
+
+    /// The provider cannot be reached: the call is made again where that helps.
+    fn not_sent<C: Caller>(
+        &self,
+        trial: &Trial<'_>,
+        mut attempt: Attempt<L>,
+        reason: &str,
+    ) -> Result<Tried<L, C>, Refusal> {
+        let CallContext { provider, account, .. } = &*trial.destination.context;
+        let settings = &self.providers[*provider].settings;
+        let provider = settings.name.as_str();
+        // The first says it for those that follow, which may all be made elsewhere.
+        if account.fails(None, Instant::now()) {
+            tracing::warn!(provider, reason, "a provider cannot be reached");
+        }
+        if let Some(after) = trial.pause(None) {
+            attempt.settle(AttemptEnd::NeverSent);
+            return Ok(Tried::Again { after });
+        }
+        tracing::warn!(provider, reason, "a call was not sent");
+        attempt.end(AttemptEnd::NeverSent, CallOutcome::NoAnswer);
+        Err(Refusal::unreachable(settings))
     }
 
     /// The provider answers: its answer passes, and is read on its way.

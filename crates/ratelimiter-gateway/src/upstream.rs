@@ -1,11 +1,14 @@
 //! Connections to the providers.
 
+mod timed_connector;
+mod tracked_body;
+
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Either, Full};
+use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -17,9 +20,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use self::timed_connector::TimedConnector;
+pub(crate) use self::tracked_body::{SentFlag, TrackedBody};
 use crate::proxy_url::ProxyUrl;
 
-/// Time to connect to a provider.
+/// Time to connect to a provider, with the tunnel through a proxy and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection without calls is kept.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,15 +33,17 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a call to a provider: read before, or passed on as it comes.
-pub(crate) type UpstreamBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BoxError>>;
+pub(crate) type UpstreamBody = Either<TrackedBody, UnsyncBoxBody<Bytes, BoxError>>;
 
 /// The pool of connections to one provider.
 #[derive(Debug)]
 pub(crate) enum Upstream {
-    Direct(Client<HttpsConnector<HttpConnector>, UpstreamBody>),
+    Direct(Pool<HttpConnector>),
     /// Through a proxy.
-    Tunnelled(Client<HttpsConnector<Tunnel<HttpConnector>>, UpstreamBody>),
+    Tunnelled(Pool<Tunnel<HttpConnector>>),
 }
+
+type Pool<C> = Client<TimedConnector<HttpsConnector<C>>, UpstreamBody>;
 
 /// Why a provider cannot be reached over TLS.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,15 +55,6 @@ pub enum UpstreamError {
     NoCertificate,
     #[error("the system's certificates cannot be used: {reason}; set ca_file")]
     NoRoots { reason: String },
-}
-
-/// A call without an answer.
-#[derive(Debug)]
-pub(crate) enum SendError {
-    /// The provider did not get the call.
-    NotSent(String),
-    /// It may have got it.
-    NoAnswer(String),
 }
 
 impl Upstream {
@@ -87,39 +85,32 @@ impl Upstream {
         let mut pool = Client::builder(TokioExecutor::new());
         pool.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT);
         Ok(match https_proxy {
-            None => Self::Direct(pool.build(over_tls.wrap_connector(connector))),
+            None => Self::Direct(pool.build(timed(over_tls.wrap_connector(connector)))),
             Some(proxy) => {
                 let mut tunnel = Tunnel::new(proxy.uri().clone(), connector);
                 if let Some(authorization) = proxy.authorization() {
                     tunnel = tunnel.with_auth(authorization.clone());
                 }
-                Self::Tunnelled(pool.build(over_tls.wrap_connector(tunnel)))
+                Self::Tunnelled(pool.build(timed(over_tls.wrap_connector(tunnel))))
             }
         })
     }
 
-    /// Sends a call, and waits for the head of its answer.
+    /// Sends a call, and waits for the head of its answer. Without one, the error says why.
     pub(crate) async fn send(
         &self,
         request: Request<UpstreamBody>,
-    ) -> Result<Response<Incoming>, SendError> {
+    ) -> Result<Response<Incoming>, String> {
         let answering = match self {
             Self::Direct(client) => client.request(request),
             Self::Tunnelled(client) => client.request(request),
         };
-        answering.await.map_err(|error| {
-            let reason = with_sources(&error);
-            match error.is_connect() {
-                true => SendError::NotSent(reason),
-                false => SendError::NoAnswer(reason),
-            }
-        })
+        answering.await.map_err(|error| with_sources(&error))
     }
 }
 
-/// A body that was read before.
-pub(crate) fn read_body(bytes: Bytes) -> UpstreamBody {
-    Either::Left(Full::new(bytes))
+const fn timed<C>(connector: C) -> TimedConnector<C> {
+    TimedConnector { connector, timeout: CONNECT_TIMEOUT }
 }
 
 /// A body that passes as it comes.

@@ -174,11 +174,20 @@ impl GatewayTest {
         is_stream: bool,
         headers: &[(&str, &str)],
     ) -> Response<Incoming> {
-        let body = operation.body(is_stream).to_string();
+        self.begin_with(operation, operation.body(is_stream), headers).await
+    }
+
+    /// A call of an operation with a body of its own, up to the head of its answer.
+    pub(super) async fn begin_with(
+        &self,
+        operation: Operation,
+        body: Value,
+        headers: &[(&str, &str)],
+    ) -> Response<Incoming> {
         let version = ("anthropic-version", "2023-06-01");
         let version = (operation == Operation::Messages).then_some(version);
         let headers: Vec<_> = headers.iter().copied().chain(version).collect();
-        self.send(Method::POST, operation.path(), &headers, body).await
+        self.send(Method::POST, operation.path(), &headers, body.to_string()).await
     }
 
     /// Defines limits of requests, tokens, cost and concurrency of the model at both providers.

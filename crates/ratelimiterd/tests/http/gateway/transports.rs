@@ -13,7 +13,7 @@ use testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{GatewayTest, Operation, client, mock, section, send, set_gateway, whole};
+use super::{GatewayTest, MODEL, Operation, client, mock, section, send, set_gateway, whole};
 use crate::certificates::Pair;
 use crate::harness::TestServer;
 
@@ -51,6 +51,51 @@ async fn gw_16_a_provider_is_reached_over_tls_if_its_authority_is_trusted() {
         assert_eq!(outer.memory.open_leases(), 0);
     }
     assert_eq!(mock.calls().len(), 2, "who is not trusted gets nothing");
+}
+
+/// GW-05, GW-08
+#[tokio::test]
+async fn gw_05_a_call_whose_connection_is_never_made_is_made_elsewhere() {
+    // It accepts, and never shakes hands.
+    let silent = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let folder = tempfile::tempdir().unwrap();
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, Pair::new().cert_pem).unwrap();
+    let test = GatewayTest::start_with(|section| {
+        let providers = section["providers"].as_array_mut().unwrap();
+        let mut good = providers[0].clone();
+        good["name"] = json!("good");
+        providers[0]["models"][MODEL]["deployments"] = json!([
+            {"provider": "silent", "model": MODEL, "weight": 1000},
+            {"provider": "good", "model": MODEL},
+        ]);
+        providers.extend([
+            good,
+            json!({"name": "silent", "api": "openai", "base_url": format!("https://localhost:{port}/v1"),
+                "ca_file": ca_file, "upstream_timeout_ms": 100}),
+        ]);
+    })
+    .await;
+    let rpm = |provider| format!("global:llm:{provider}:{MODEL}:rpm");
+    for provider in ["good", "silent"] {
+        test.server.define_rolling(&rpm(provider), 10).await;
+    }
+    for is_stream in [false, true] {
+        let answer = test.call(Operation::Chat, is_stream, &[]).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let body = Operation::Chat.body(false).to_string();
+    let alone = test.request(
+        Method::POST,
+        "/silent/v1/chat/completions",
+        &[("x-ratelimiter-retries", "0")],
+        body,
+    );
+    let (_, message) = alone.await.error();
+    assert_eq!(message, "the provider silent cannot be reached; see the server's log");
+    eventually("all are settled", async || test.server.memory.open_leases() == 0).await;
+    assert_eq!((test.used(&rpm("good")), test.used(&rpm("silent"))), (2, 0));
 }
 
 /// Opens tunnels for whoever knows the password, and notes to where.
