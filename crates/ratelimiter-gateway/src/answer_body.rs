@@ -177,25 +177,20 @@ impl<L: GatewayLimiter, C> AnswerBody<L, C> {
                 return attempt.end(AttemptEnd::NoAnswer, outcome);
             }
         };
-        let counted = attempt.counted(&observed);
-        let is_reasoning = observed.is_reasoning;
         let is_stream = matches!(self.meter, Meter::Stream(_));
         match (observed.end, cut) {
             (AnswerEnd::Complete, _) | (AnswerEnd::Open, None) => {
-                let usage = observed.usage;
+                let (usage, counted) = (observed.usage, attempt.counted(&observed));
                 attempt.end(AttemptEnd::Answered { usage, counted }, CallOutcome::Answered);
             }
             (AnswerEnd::Failed, cut) => {
-                let cut = cut.unwrap_or(CallOutcome::Cut);
-                attempt.end(AttemptEnd::Cut { counted, is_reasoning }, cut);
+                attempt.end(attempt.cut(&observed), cut.unwrap_or(CallOutcome::Cut));
             }
             // The whole of a plain answer was made before it was sent.
             (AnswerEnd::Open, Some(outcome)) if !is_stream => {
                 attempt.end(AttemptEnd::PlainAnswerCut, outcome);
             }
-            (AnswerEnd::Open, Some(outcome)) => {
-                attempt.end(AttemptEnd::Cut { counted, is_reasoning }, outcome);
-            }
+            (AnswerEnd::Open, Some(outcome)) => attempt.end(attempt.cut(&observed), outcome),
         }
     }
 }

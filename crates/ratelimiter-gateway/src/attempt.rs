@@ -39,6 +39,8 @@ pub(crate) struct CallContext {
     pub(crate) listed: Option<usize>,
     pub(crate) price: Option<Price>,
     pub(crate) is_stream: bool,
+    /// It is a stream, before whose output the model may reason.
+    pub(crate) may_reason: bool,
     pub(crate) estimate: Estimate,
 }
 
@@ -211,6 +213,13 @@ impl<L: GatewayLimiter> Attempt<L> {
         Usage { output: passed.min(estimate.output).max(known.output), ..known }
     }
 
+    /// The end of a stream that did not come to its own. Until output can be seen, a model may reason out of sight.
+    pub(crate) fn cut(&self, observed: &Observed) -> AttemptEnd {
+        let may_reason = self.context.may_reason && observed.output_bytes == 0;
+        let is_reasoning = observed.is_reasoning || may_reason;
+        AttemptEnd::Cut { counted: self.counted(observed), is_reasoning }
+    }
+
     fn learn(&self, usage: &Usage) {
         let CallContext { provider, model, listed, estimate, .. } = &*self.context;
         // Names that nobody listed are the callers', who may invent any number of them.
@@ -240,9 +249,7 @@ impl<L: GatewayLimiter> Drop for Attempt<L> {
         }
         let end = match (self.is_sent(), self.context.is_stream) {
             (false, _) => AttemptEnd::NeverSent,
-            (true, true) => {
-                AttemptEnd::Cut { counted: self.counted(&Observed::default()), is_reasoning: false }
-            }
+            (true, true) => self.cut(&Observed::default()),
             (true, false) => AttemptEnd::PlainAnswerCut,
         };
         self.end(end, CallOutcome::CallerGone);

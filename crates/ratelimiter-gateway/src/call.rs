@@ -8,12 +8,14 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub(crate) use self::content::Content;
 use crate::api::Operation;
 use crate::encoding::Encoding;
 use crate::model_name::{MODEL_BYTES_MAX, is_model_name};
+use crate::reasoning::is_told_to_reason;
 
 /// Asks the provider for usage at the end of a stream.
 const WITH_USAGE: &str = r#"{"include_usage":true}"#;
@@ -29,6 +31,8 @@ pub(crate) struct Call {
     pub(crate) answers: u64,
     /// It is answered at once, and goes on at the provider.
     pub(crate) is_background: bool,
+    /// Whether the model is to reason; `None` if it is for the model to say.
+    pub(crate) reasons: Option<bool>,
     pub(crate) content: Content,
     /// As the caller sent it.
     pub(crate) body: CallBody,
@@ -94,6 +98,9 @@ struct Fields<'a> {
     n: Option<u64>,
     best_of: Option<u64>,
     background: Option<bool>,
+    reasoning_effort: Option<Value>,
+    reasoning: Option<Value>,
+    thinking: Option<Value>,
     // What becomes input is read as a whole; here it is only not there twice.
     #[serde(rename = "messages")]
     _messages: Option<IgnoredAny>,
@@ -189,12 +196,16 @@ impl Call {
         };
         let answers = copies.max(1).saturating_mul(content.prompts);
         let is_background = fields.background == Some(true);
+        let [effort, reasoning, thinking] =
+            [&fields.reasoning_effort, &fields.reasoning, &fields.thinking].map(Option::as_ref);
+        let reasons = is_told_to_reason(effort, reasoning, thinking);
         Ok(Self {
             model,
             is_stream,
             output,
             answers,
             is_background,
+            reasons,
             content,
             body: CallBody { bytes: body, model_at },
             body_with_usage,

@@ -6,6 +6,8 @@
 #[cfg(feature = "openai-tokenizer")]
 use bpe_openai::{Tokenizer, cl100k_base, o200k_base};
 
+use crate::model_name::openai_name;
+
 /// An encoding that OpenAI has published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
@@ -40,9 +42,7 @@ impl Encoding {
         if !cfg!(feature = "openai-tokenizer") {
             return None;
         }
-        // A fine-tuned model, or one whose vendor is named.
-        let name = name.strip_prefix("ft:").unwrap_or(name);
-        let name = name.strip_prefix("openai/").unwrap_or(name);
+        let name = openai_name(name);
         MODELS.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, encoding)| *encoding)
     }
 

@@ -30,6 +30,7 @@ mod price;
 mod proxy_url;
 mod rate_figures;
 mod ratios;
+mod reasoning;
 mod refusal;
 mod renewals;
 mod request_body;

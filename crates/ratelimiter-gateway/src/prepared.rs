@@ -20,6 +20,7 @@ use crate::estimate::Estimate;
 use crate::headers::to_provider;
 use crate::limiter::GatewayLimiter;
 use crate::limits::Scope;
+use crate::reasoning::reasons_unless_told;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::request_body::HeldBody;
 use crate::retry::RETRIES_MAX;
@@ -138,6 +139,8 @@ impl<L: GatewayLimiter> Shared<L> {
             listed,
             price: of_model.and_then(|model| model.price.clone()),
             is_stream: call.is_stream,
+            may_reason: call.is_stream
+                && call.reasons.unwrap_or_else(|| reasons_unless_told(model)),
             estimate,
         };
         Ok(Destination {

@@ -201,6 +201,54 @@ async fn gw_05_a_caller_that_leaves_before_a_plain_answer_leaves_the_estimate() 
 
 /// GW-05
 #[tokio::test]
+async fn gw_05_a_caller_that_leaves_before_the_output_leaves_the_estimate_where_a_model_reasons() {
+    let reasons = |effort: &str, thinking: &str| {
+        [
+            (Operation::Chat, "reasoning_effort", json!(effort)),
+            (Operation::Responses, "reasoning", json!({"effort": effort})),
+            (Operation::Messages, "thinking", json!({"type": thinking})),
+        ]
+    };
+    let told = reasons("high", "enabled").map(|call| (call, MAX_TOKENS));
+    let told_not = reasons("none", "disabled").map(|call| (call, 0));
+    for ((operation, field, value), output) in told.into_iter().chain(told_not) {
+        let test = GatewayTest::start().await;
+        test.define_limits().await;
+        let mut body = operation.body(true);
+        body[field] = value;
+        let headers = [("x-mock-fault", "slow")];
+        tokio::select! {
+            answer = test.begin_with(operation, body.clone(), &headers) => panic!("{answer:?}"),
+            () = test.mock.wait_for_calls(1) => {}
+        }
+        let (requests, tokens, _) = test.settled(operation).await;
+        assert_eq!((requests, test.used(&operation.key("otpm"))), (1, output), "{body}");
+        assert!(tokens > output, "the input counts: {tokens} for {body}");
+    }
+}
+
+/// GW-05: after it, what was streamed counts.
+#[tokio::test]
+async fn gw_05_a_model_that_has_begun_its_output_reasons_no_more() {
+    let test = GatewayTest::start().await;
+    test.define_limits().await;
+    let mut body = Operation::Chat.body(true);
+    body["reasoning_effort"] = json!("high");
+    let headers = [("x-mock-fault", "stall")];
+    let mut answer = test.begin_with(Operation::Chat, body, &headers).await;
+    let mut passed = String::new();
+    while !passed.contains("word") {
+        let data = answer.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+        passed += std::str::from_utf8(&data).unwrap();
+    }
+    drop(answer);
+    test.settled(Operation::Chat).await;
+    let output = test.used(&Operation::Chat.key("otpm"));
+    assert!((1..MAX_TOKENS).contains(&output), "{output}");
+}
+
+/// GW-05
+#[tokio::test]
 async fn gw_05_a_silent_provider_ends_its_call_alone() {
     let test = GatewayTest::start_with(|section| {
         section["providers"][0]["upstream_timeout_ms"] = json!(100);
