@@ -35,7 +35,7 @@ pub use document::{
     DocumentAccess, DocumentContent, DocumentError, DocumentLock, DocumentPeek, DocumentVersion,
     HeldLocks, Ownership, RedisDocument, StagedText,
 };
-pub use limiter::{CAPACITY_MAX, LOOK_EVERY, RedisLimiter};
+pub use limiter::{CAPACITY_MAX, RedisLimiter};
 pub use observations::Observations;
 pub use options::{RedisOptions, TimeSource};
 pub use problem::RedisProblem;

@@ -19,12 +19,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use ratelimiter::admission::{Turn, TurnAnswer, TurnBackend};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
-    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
-    Page, Registry, ReleaseError, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest,
-    StateError, Unanswered,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
+    ForgiveError, LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
+    Limiter, OpenLease, Page, Registry, ReleaseError, RenewError, RenewRequest, Renewal,
+    ReserveError, ReserveRequest, StateError, Unanswered,
 };
 use ratelimiter_wire::LimitsDocument;
 use redis::Cmd;
@@ -41,8 +42,8 @@ use crate::script::ScriptName;
 
 /// The largest capacity of a limit on Redis: 2^53-1, up to which its scripts count exactly (`RES-07`).
 pub const CAPACITY_MAX: u64 = (1 << 53) - 1;
-/// How often a server with waiting requests should look for room that others have freed.
-pub const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often a server with waiting requests looks for room that others have freed.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// What a script answers if its caller knows outdated definitions.
 const STALE: &str = "stale";
 
@@ -375,6 +376,63 @@ impl Backend for RedisLimiter {
 
     async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
         self.forgive_debt(key).await
+    }
+}
+
+impl TurnBackend for RedisLimiter {
+    async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        // Boxed, so that a caller that waits does not keep room for it (`WAIT-05`).
+        Box::pin(Self::reserve_in_turn(self, request, turn)).await
+    }
+
+    async fn give_up(
+        &self,
+        request: &ReserveRequest,
+        denial: Denial,
+    ) -> Result<TurnAnswer, ReserveError> {
+        Self::give_up(self, request, denial).await
+    }
+
+    /// It may have reached Redis.
+    fn may_be_admitted(&self, _: LeaseId) -> bool {
+        true
+    }
+
+    async fn return_lease(&self, request: &ReserveRequest) -> Result<Vec<LimitKey>, CompleteError> {
+        Self::return_lease(self, request.lease).await
+    }
+
+    fn looks_every(&self) -> Option<Duration> {
+        Some(LOOK_EVERY)
+    }
+
+    async fn limits_with_room(
+        &self,
+        amounts: &[(LimitKey, u64)],
+    ) -> Result<Vec<LimitKey>, Unanswered> {
+        Self::limits_with_room(self, amounts).await
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        Self::complete_freeing(self, request).await
+    }
+
+    async fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
+        Self::renew_freeing(self, request).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
     }
 }
 

@@ -55,7 +55,6 @@ use self::maintenance::DefinitionDrift;
 use self::observations::Counters;
 pub use self::observations::Observations;
 pub use self::options::LimiterOptions;
-pub use self::reserve::LOOK_EVERY;
 use self::reserve::{PartSize, UnansweredAttempts};
 use self::table::LimitTable;
 use self::unanswered::unanswered;

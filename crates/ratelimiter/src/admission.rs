@@ -41,6 +41,7 @@ mod gates;
 mod outage;
 mod rooms;
 mod turn;
+mod turn_backend;
 mod waiter;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,7 @@ use self::outage::Outage;
 pub use self::outage::no_answer_pause;
 use self::rooms::{Place, RoomId, Rooms, Scan, TurnNumber};
 pub use self::turn::{Turn, TurnAnswer};
+pub use self::turn_backend::TurnBackend;
 pub use self::waiter::Waiter;
 use self::waiter::{GateRequirement, Wait, WaiterState};
 use crate::clock::Timestamp;

@@ -43,7 +43,7 @@ use self::poison::PoisonFlag;
 use self::renew::RenewAttempt;
 use self::reserve::Attempt;
 use self::sweeper::Sweeper;
-use crate::admission::{Turn, TurnAnswer};
+use crate::admission::{Turn, TurnAnswer, TurnBackend};
 use crate::clock::{Clock, Timestamp};
 use crate::decision::{Decision, Renewal};
 use crate::error::{
@@ -155,15 +155,15 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.reserve_in_turn(request, Turn::default()).map(|answer| answer.decision)
+        self.reserve_in_turn_now(request, Turn::default()).map(|answer| answer.decision)
     }
 
-    /// As [`MemoryLimiter::reserve_now`], for a server that lets requests wait.
+    /// [`TurnBackend::reserve_in_turn`] without a future.
     ///
     /// # Errors
     /// As there.
     #[inline]
-    pub fn reserve_in_turn(
+    pub fn reserve_in_turn_now(
         &self,
         request: &ReserveRequest,
         turn: Turn<'_>,
@@ -206,11 +206,11 @@ impl MemoryLimiter {
         ended.map(|_| ())
     }
 
-    /// As [`MemoryLimiter::complete_now`]; returns the limits of which something may have returned.
+    /// [`TurnBackend::complete_freeing`] without a future.
     ///
     /// # Errors
     /// As there.
-    pub fn complete_freeing(
+    pub fn complete_freeing_now(
         &self,
         request: &CompleteRequest,
     ) -> Result<Vec<LimitKey>, CompleteError> {
@@ -233,14 +233,14 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn renew_now(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
-        self.renew_freeing(request).map(|(renewal, _)| renewal)
+        self.renew_freeing_now(request).map(|(renewal, _)| renewal)
     }
 
-    /// As [`MemoryLimiter::renew_now`]; also returns the limits of which something has returned.
+    /// [`TurnBackend::renew_freeing`] without a future.
     ///
     /// # Errors
     /// As there.
-    pub fn renew_freeing(
+    pub fn renew_freeing_now(
         &self,
         request: &RenewRequest,
     ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
@@ -589,5 +589,29 @@ impl Backend for MemoryLimiter {
 
     async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
         self.forgive_now(key)
+    }
+}
+
+impl TurnBackend for MemoryLimiter {
+    async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        self.reserve_in_turn_now(request, turn)
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        self.complete_freeing_now(request)
+    }
+
+    async fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
+        self.renew_freeing_now(request)
     }
 }

@@ -32,7 +32,9 @@ fn wait_06_when_to_ask_again_is_never_too_late() {
         let reserve = |lease: u64, amount| {
             let needs = Requirements::of([(key.clone(), amount)]).unwrap();
             let request = ReserveRequest::new(LeaseId::from_u128(lease.into()), needs);
-            limiter.reserve_in_turn(&request, Turn { attempt: Some(0), ..Turn::default() }).unwrap()
+            limiter
+                .reserve_in_turn_now(&request, Turn { attempt: Some(0), ..Turn::default() })
+                .unwrap()
         };
         define(60);
         for lease in 0..500 {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Unanswered};
+use ratelimiter_waiting::Runtime;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -26,7 +27,6 @@ use self::stored::StoredDefinitions;
 use crate::hosted::HostedBackend;
 use crate::limits_file::LoadError;
 use crate::medium::RegistryPlace;
-use crate::runtime::Runtime;
 
 /// Retry hint of a change that could not be stored.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -4,22 +4,20 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
-use ratelimiter::admission::{Turn, TurnAnswer};
+use ratelimiter::admission::TurnBackend;
 use ratelimiter::{
-    Actual, Actuals, Backend, CompleteError, CompleteRequest, Decision, DefineError, Denial,
-    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter,
-    OpenLease, Page, Refused, RegisteredLimit, Registry, RenewError, RenewRequest, Renewal,
-    Requirement, ReserveError, ReserveRequest, StateError, Unanswered,
+    DefineError, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, MemoryLimiter,
+    OpenLease, Page, Refused, RegisteredLimit, Registry, StateError, Unanswered,
 };
+use ratelimiter_waiting::Runtime;
 use tokio::sync::Notify;
-
-use crate::runtime::Runtime;
 
 /// Retry hint when a backend refuses to say which limits exist.
 const GOVERNING_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A backend that a server can host.
-pub trait HostedBackend: Backend + 'static {
+/// A backend that a server can host. Servers on a [shared](TurnBackend::is_shared) one share the limits file too, and each applies what
+/// the others write there. They start even if the backend does not answer yet.
+pub trait HostedBackend: TurnBackend {
     /// Restores a limit as it was registered, including a pending decrease. Called when a server starts.
     ///
     /// # Errors
@@ -49,104 +47,10 @@ pub trait HostedBackend: Backend + 'static {
         }
     }
 
-    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default every answer is final, so
-    /// that nobody waits.
-    ///
-    /// # Errors
-    /// As for a reserve.
-    fn reserve_in_turn(
-        &self,
-        request: &ReserveRequest,
-        _turn: Turn<'_>,
-    ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
-        async { self.reserve(request).await.map(TurnAnswer::last) }
-    }
-
-    /// A request that waited ends without having been admitted, perhaps because its caller went away. Called for a shared backend: it
-    /// makes sure that no attempt for the lease is admitted later, here or elsewhere. Returns this denial, unless the lease was decided
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// As for a reserve.
-    fn give_up(
-        &self,
-        _request: &ReserveRequest,
-        denial: Denial,
-    ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
-        async { Ok(TurnAnswer::last(Decision::Denied(denial))) }
-    }
-
-    /// Whether an attempt for a lease that had no answer may be admitted all the same. Then giving up is tried until there is an answer.
-    fn may_be_admitted(&self, _lease: LeaseId) -> bool {
-        false
-    }
-
-    /// Returns all that a lease has that was [newly](TurnAnswer::is_new) admitted, because its callers have gone away before they were
-    /// told. If the lease was repeated at another server, it stays. Returns the limits that may have room again.
-    ///
-    /// # Errors
-    /// As for a complete.
-    fn return_lease(
-        &self,
-        request: &ReserveRequest,
-    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send {
-        async {
-            let mut unused = Vec::new();
-            for Requirement { key, .. } in request.requirements.iter() {
-                if let Ok(Some(state)) = self.state(key).await
-                    && !state.limit.kind.is_concurrency()
-                {
-                    unused.push(Actual { key: key.clone(), amount: 0 });
-                }
-            }
-            let actuals =
-                Actuals::new(unused).expect("as many as the requirements, with their keys");
-            self.complete_freeing(&CompleteRequest::new(request.lease, actuals)).await
-        }
-    }
-
-    /// How often a server looks for room that others have freed; by default never, since there are no others.
-    fn looks_every(&self) -> Option<Duration> {
-        None
-    }
-
-    /// Those of the limits that may have room for these amounts, at one look for all of them. By default none.
-    ///
-    /// # Errors
-    /// The backend gave no answer.
-    fn limits_with_room(
-        &self,
-        _amounts: &[(LimitKey, u64)],
-    ) -> impl Future<Output = Result<Vec<LimitKey>, Unanswered>> + Send {
-        async { Ok(Vec::new()) }
-    }
-
-    /// As [`complete`](ratelimiter::Limiter::complete); returns the limits that may have room again. By default none.
-    ///
-    /// # Errors
-    /// As for a complete.
-    fn complete_freeing(
-        &self,
-        request: &CompleteRequest,
-    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send {
-        async { self.complete(request).await.map(|()| Vec::new()) }
-    }
-
-    /// As [`renew`](ratelimiter::Limiter::renew); also returns the limits that have room again. By default none.
-    ///
-    /// # Errors
-    /// As for a renew.
-    fn renew_freeing(
-        &self,
-        request: &RenewRequest,
-    ) -> impl Future<Output = Result<(Renewal, Vec<LimitKey>), RenewError>> + Send {
-        async { self.renew(request).await.map(|renewal| (renewal, Vec::new())) }
-    }
-
     /// Whether definitions would be accepted now. A backend that is shared is not asked: its answer would say nothing of others.
     ///
     /// # Errors
-    /// As for [`Backend::define_all`].
+    /// As for [`Backend::define_all`](ratelimiter::Backend::define_all).
     fn check(&self, _limits: &[Limit]) -> impl Future<Output = Result<(), DefineError>> + Send {
         async { Ok(()) }
     }
@@ -154,7 +58,7 @@ pub trait HostedBackend: Backend + 'static {
     /// A page of the limits that a caller may see (`OPS-04`).
     ///
     /// # Errors
-    /// As for [`Backend::states`].
+    /// As for [`Backend::states`](ratelimiter::Backend::states).
     fn visible_states(
         &self,
         page: &Page,
@@ -164,7 +68,7 @@ pub trait HostedBackend: Backend + 'static {
     /// A page of the open leases of which a caller may see something, with the amounts that it may see.
     ///
     /// # Errors
-    /// As for [`Backend::leases`].
+    /// As for [`Backend::leases`](ratelimiter::Backend::leases).
     fn visible_leases(
         &self,
         page: &LeasePage,
@@ -182,14 +86,8 @@ pub trait HostedBackend: Backend + 'static {
         async { Ok(self.state(key).await?.map(|state| state.waits())) }
     }
 
-    /// Whether several servers use the same backend. They then share the limits file too, and each applies what the
-    /// others write there. A server on a shared backend starts even if the backend does not answer yet.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
     /// Whether the backend keeps its definitions itself, so that all servers on it share them without a document. Nothing is restored
-    /// then: a change is [`Backend::define_all`] or [`Backend::delete`] alone.
+    /// then: a change is [`Backend::define_all`](ratelimiter::Backend::define_all) or [`Backend::delete`](ratelimiter::Backend::delete) alone.
     fn keeps_definitions(&self) -> bool {
         false
     }
@@ -271,28 +169,6 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
-    }
-
-    async fn reserve_in_turn(
-        &self,
-        request: &ReserveRequest,
-        turn: Turn<'_>,
-    ) -> Result<TurnAnswer, ReserveError> {
-        Self::reserve_in_turn(self, request, turn)
-    }
-
-    async fn complete_freeing(
-        &self,
-        request: &CompleteRequest,
-    ) -> Result<Vec<LimitKey>, CompleteError> {
-        Self::complete_freeing(self, request)
-    }
-
-    async fn renew_freeing(
-        &self,
-        request: &RenewRequest,
-    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
-        Self::renew_freeing(self, request)
     }
 
     async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {

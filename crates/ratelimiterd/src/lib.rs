@@ -21,11 +21,9 @@ mod openapi;
 pub mod redis;
 mod response;
 mod routes;
-pub mod runtime;
 mod server;
 pub mod tigerbeetle;
 mod tls;
-pub mod waiting;
 
 pub use admin::RestoreError;
 pub use hosted::{HostedBackend, NotReady};

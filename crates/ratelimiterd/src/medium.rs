@@ -20,6 +20,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use ratelimiter::Registry;
+use ratelimiter_waiting::Runtime;
 use ratelimiter_wire::{LimitsDocument, PreservedFields};
 
 use self::file::FileMedium;
@@ -30,7 +31,6 @@ pub(crate) use self::registry_url::RegistryDatabase;
 pub use self::registry_url::{PostgresUrl, RegistryUrl, RegistryUrlError};
 use crate::disk::{FileVersion, LockMode};
 use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, StagedDocument};
-use crate::runtime::Runtime;
 
 /// Where a server keeps its definitions.
 #[derive(Debug, Clone)]

@@ -1,21 +1,16 @@
 //! The Redis backend of a server.
 
-use std::time::Duration;
-
-use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, DefineError, Denial, HintPolicy, LeaseId, LeasePage,
-    LeasesError, Limit, LimitKey, LimitState, LimitStatus, OpenLease, Page, RegisteredLimit,
-    Registry, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest, StateError,
-    Unanswered,
+    Backend, DefineError, HintPolicy, LeasePage, LeasesError, Limit, LimitKey, LimitState,
+    LimitStatus, OpenLease, Page, RegisteredLimit, Registry, StateError, Unanswered,
 };
-use ratelimiter_redis::{LOOK_EVERY, Observations, RedisLimiter, RedisOptions};
+use ratelimiter_redis::{Observations, RedisLimiter, RedisOptions};
+use ratelimiter_waiting::Runtime;
 use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::hosted::{HostedBackend, NotReady};
 use crate::metrics::Text;
-use crate::runtime::Runtime;
 use crate::server::as_usize;
 
 /// A limiter on Redis, which connects at the first request.
@@ -40,57 +35,6 @@ impl HostedBackend for RedisLimiter {
         self.define(Limit { capacity, ..registered.limit }).await
     }
 
-    async fn reserve_in_turn(
-        &self,
-        request: &ReserveRequest,
-        turn: Turn<'_>,
-    ) -> Result<TurnAnswer, ReserveError> {
-        // Boxed, so that a caller that waits does not keep room for it (`WAIT-05`).
-        Box::pin(Self::reserve_in_turn(self, request, turn)).await
-    }
-
-    async fn give_up(
-        &self,
-        request: &ReserveRequest,
-        denial: Denial,
-    ) -> Result<TurnAnswer, ReserveError> {
-        Self::give_up(self, request, denial).await
-    }
-
-    /// It may have reached Redis.
-    fn may_be_admitted(&self, _: LeaseId) -> bool {
-        true
-    }
-
-    async fn return_lease(&self, request: &ReserveRequest) -> Result<Vec<LimitKey>, CompleteError> {
-        Self::return_lease(self, request.lease).await
-    }
-
-    fn looks_every(&self) -> Option<Duration> {
-        Some(LOOK_EVERY)
-    }
-
-    async fn limits_with_room(
-        &self,
-        amounts: &[(LimitKey, u64)],
-    ) -> Result<Vec<LimitKey>, Unanswered> {
-        Self::limits_with_room(self, amounts).await
-    }
-
-    async fn complete_freeing(
-        &self,
-        request: &CompleteRequest,
-    ) -> Result<Vec<LimitKey>, CompleteError> {
-        Self::complete_freeing(self, request).await
-    }
-
-    async fn renew_freeing(
-        &self,
-        request: &RenewRequest,
-    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
-        Self::renew_freeing(self, request).await
-    }
-
     async fn visible_states(
         &self,
         page: &Page,
@@ -105,10 +49,6 @@ impl HostedBackend for RedisLimiter {
         is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
     ) -> Result<Vec<OpenLease>, LeasesError> {
         self.leases_where(page, is_visible).await
-    }
-
-    fn is_shared(&self) -> bool {
-        true
     }
 
     fn keeps_definitions(&self) -> bool {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use ratelimiter::clock::MonotonicClock;
 use ratelimiter_gateway::{GatewayError, Settings};
+use ratelimiter_waiting::{Runtime, TokioRuntime, Waiting};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -29,9 +30,7 @@ use crate::gateway::{ReloadKeys, mount};
 use crate::hosted::HostedBackend;
 use crate::metrics::{GatewayMetrics, Metrics};
 use crate::routes::{ApiService, AppState};
-use crate::runtime::{Runtime, TokioRuntime};
 use crate::tls::{Tls, TlsError};
-use crate::waiting::Waiting;
 
 /// Interval of the background work. A decrease must apply at most 1 s after it fits (`DEF-07`), so this is well below.
 const TICK_EVERY: Duration = Duration::from_millis(250);

@@ -6,25 +6,21 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    CompleteError, CompleteRequest, DefineError, Denial, HintPolicy, LeaseId, LeasePage,
-    LeasesError, Limit, LimitKey, LimitState, LimitStatus, OpenLease, Page, RegisteredLimit,
-    RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest, StateError, Unanswered,
+    DefineError, HintPolicy, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
+    OpenLease, Page, RegisteredLimit, StateError, Unanswered,
 };
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, ConfigError,
 };
 use ratelimiter_tigerbeetle::ledger::{Ledger, SessionProblem};
-use ratelimiter_tigerbeetle::limiter::{
-    LOOK_EVERY, LimiterOptions, Observations, TigerBeetleLimiter,
-};
+use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetleLimiter};
+use ratelimiter_waiting::Runtime;
 
 pub use self::metrics::ClusterMetrics;
 use crate::config::{Config, TigerBeetleConfig};
 use crate::hosted::{HostedBackend, NotReady};
 use crate::metrics::Text;
-use crate::runtime::Runtime;
 use crate::server::as_usize;
 
 /// The limiter on a cluster, with metrics.
@@ -104,56 +100,6 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         Self::restore_all(self, limits, unconfirmed).await
     }
 
-    async fn reserve_in_turn(
-        &self,
-        request: &ReserveRequest,
-        turn: Turn<'_>,
-    ) -> Result<TurnAnswer, ReserveError> {
-        // Boxed, so that a caller that waits does not keep room for it (`WAIT-05`).
-        Box::pin(Self::reserve_in_turn(self, request, turn)).await
-    }
-
-    async fn give_up(
-        &self,
-        request: &ReserveRequest,
-        denial: Denial,
-    ) -> Result<TurnAnswer, ReserveError> {
-        Self::give_up(self, request, denial).await
-    }
-
-    fn may_be_admitted(&self, lease: LeaseId) -> bool {
-        Self::may_be_admitted(self, lease)
-    }
-
-    async fn return_lease(&self, request: &ReserveRequest) -> Result<Vec<LimitKey>, CompleteError> {
-        Ok(Self::return_lease(self, request.lease).await?)
-    }
-
-    fn looks_every(&self) -> Option<Duration> {
-        Some(LOOK_EVERY)
-    }
-
-    async fn limits_with_room(
-        &self,
-        amounts: &[(LimitKey, u64)],
-    ) -> Result<Vec<LimitKey>, Unanswered> {
-        Self::limits_with_room(self, amounts).await
-    }
-
-    async fn complete_freeing(
-        &self,
-        request: &CompleteRequest,
-    ) -> Result<Vec<LimitKey>, CompleteError> {
-        Self::complete_freeing(self, request).await
-    }
-
-    async fn renew_freeing(
-        &self,
-        request: &RenewRequest,
-    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
-        Self::renew_freeing(self, request).await
-    }
-
     async fn visible_states(
         &self,
         page: &Page,
@@ -173,10 +119,6 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
     /// Known without a request to the cluster.
     async fn waits(&self, key: &LimitKey) -> Result<Option<bool>, StateError> {
         Ok(self.is_decreasing(key))
-    }
-
-    fn is_shared(&self) -> bool {
-        true
     }
 
     async fn governing(&self, keys: &[LimitKey]) -> Result<Vec<Option<Limit>>, Unanswered> {

@@ -33,10 +33,7 @@ impl Purpose {
 
 impl RedisLimiter {
     /// As a complete; returns the limits that may have room again.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn complete_freeing(
+    pub(super) async fn complete_freeing(
         &self,
         request: &CompleteRequest,
     ) -> Result<Vec<LimitKey>, CompleteError> {
@@ -72,10 +69,10 @@ impl RedisLimiter {
     }
 
     /// Gives back all that a lease has, unless its reserve was repeated. Returns the limits that may have room again.
-    ///
-    /// # Errors
-    /// As for a complete.
-    pub async fn return_lease(&self, lease: LeaseId) -> Result<Vec<LimitKey>, CompleteError> {
+    pub(super) async fn return_lease(
+        &self,
+        lease: LeaseId,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
         let reply = self.end(lease, Purpose::Return, &Actuals::none()).await?;
         match reply.status() {
             "kept" => Ok(Vec::new()),
@@ -85,10 +82,7 @@ impl RedisLimiter {
 
     /// A request that waited ends without having been admitted: no attempt for its lease is admitted later, at any server. Returns this
     /// denial, unless the lease was decided meanwhile.
-    ///
-    /// # Errors
-    /// As for a reserve.
-    pub async fn give_up(
+    pub(super) async fn give_up(
         &self,
         request: &ReserveRequest,
         denial: Denial,

@@ -14,10 +14,7 @@ use crate::script::ScriptName;
 
 impl RedisLimiter {
     /// As a renew; also returns the limits that have room again.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn renew_freeing(
+    pub(super) async fn renew_freeing(
         &self,
         request: &RenewRequest,
     ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {

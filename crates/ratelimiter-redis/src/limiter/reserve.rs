@@ -22,11 +22,7 @@ impl RedisLimiter {
         self.reserve_in_turn(request, Turn::default()).await.map(|answer| answer.decision)
     }
 
-    /// As a reserve, for a server that lets requests wait.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn reserve_in_turn(
+    pub(super) async fn reserve_in_turn(
         &self,
         request: &ReserveRequest,
         turn: Turn<'_>,

@@ -171,10 +171,7 @@ impl RedisLimiter {
     }
 
     /// Those of the limits that may have room for these amounts.
-    ///
-    /// # Errors
-    /// Redis gave no answer.
-    pub async fn limits_with_room(
+    pub(super) async fn limits_with_room(
         &self,
         amounts: &[(LimitKey, u64)],
     ) -> Result<Vec<LimitKey>, Unanswered> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use ratelimiter::admission::Turn;
+use ratelimiter::admission::{Turn, TurnBackend};
 use ratelimiter::{
     Actuals, Backend, CompleteRequest, JobId, KeyPattern, Limiter, NewAmounts, Page, RenewError,
     RenewNumber, RenewRequest, Renewal, ReserveError, ReserveRequest,
@@ -205,14 +205,14 @@ pub fn wait_04_an_attempt_without_an_answer_can_be_returned(_: &Fixture) {
         lose_the_answer(&redis, &limiter, &one).await;
         let found = limiter.reserve_in_turn(&one, turn(1)).await.unwrap();
         assert!(found.decision.is_allowed() && found.is_new, "{found:?}");
-        limiter.return_lease(one.lease).await.unwrap();
+        limiter.return_lease(&one).await.unwrap();
         assert_eq!(used(&limiter, "tokens").await, 0);
 
         // What a caller was told of is not returned.
         let two = request(&[("tokens", 5)]);
         assert!(limiter.reserve_in_turn(&two, turn(0)).await.unwrap().is_new);
         assert!(!limiter.reserve_in_turn(&two, turn(0)).await.unwrap().is_new);
-        limiter.return_lease(two.lease).await.unwrap();
+        limiter.return_lease(&two).await.unwrap();
         assert_eq!(used(&limiter, "tokens").await, 5);
     });
 }

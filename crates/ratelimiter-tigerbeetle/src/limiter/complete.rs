@@ -59,25 +59,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         self.end_lease(request.lease, &request.actuals).await.map(drop)
     }
 
-    /// As a complete; returns the limits that have room again by it.
-    ///
-    /// # Errors
-    /// As for [`Limiter::complete`](ratelimiter::Limiter::complete).
-    pub async fn complete_freeing(
-        &self,
-        request: &CompleteRequest,
-    ) -> Result<Vec<LimitKey>, CompleteError> {
-        let ended = self.end_lease(request.lease, &request.actuals).await?;
-        Ok(ended.map(|lease| self.freed_by(&lease, &request.actuals)).unwrap_or_default())
-    }
-
     /// Returns all that a lease has that was admitted here, and whose callers have gone away before they
     /// were told. If another server has told somebody, or somebody has renewed it, the lease stays. Returns
     /// the limits that have room again by it.
-    ///
-    /// # Errors
-    /// The cluster gave no answer.
-    pub async fn return_lease(&self, id: LeaseId) -> Result<Vec<LimitKey>, Unanswered> {
+    pub(super) async fn return_lease(&self, id: LeaseId) -> Result<Vec<LimitKey>, Unanswered> {
         let lease = match self.cache.get(id) {
             Some(lease) => lease,
             None => match self.read_open_lease(id).await? {
@@ -147,7 +132,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// The limits of which a completed lease gave something back.
-    fn freed_by(&self, lease: &Lease, actuals: &Actuals) -> Vec<LimitKey> {
+    pub(super) fn freed_by(&self, lease: &Lease, actuals: &Actuals) -> Vec<LimitKey> {
         let (parts, table) = (lease.parts(), self.read_table());
         let freed = lease.reservations.iter().enumerate().filter_map(|(at, first)| {
             let of_limit = || parts.iter().filter(|part| part.at == at).map(|part| &part.held);

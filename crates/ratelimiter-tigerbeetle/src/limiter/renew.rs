@@ -60,10 +60,7 @@ struct Attempts<'a> {
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// As a renew; also returns the limits that have room again by it.
-    ///
-    /// # Errors
-    /// As for [`Limiter::renew`](ratelimiter::Limiter::renew).
-    pub async fn renew_freeing(
+    pub(super) async fn renew_freeing(
         &self,
         request: &RenewRequest,
     ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {

@@ -15,7 +15,6 @@ use ratelimiter::{
 
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
-pub use self::turns::LOOK_EVERY;
 pub(super) use self::turns::UnansweredAttempts;
 use super::TigerBeetleLimiter;
 use super::due_instances::{InstanceClaim, first_error};

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::admission::{Turn, TurnAnswer};
+use ratelimiter::admission::{Turn, TurnAnswer, TurnBackend};
 use ratelimiter::{Backend, Decision, Denial, DenialReason, LeaseId, Limiter, ReserveError};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::{Ledger, TransferId, WorkItem};

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use ratelimiter::{DefineError, DeleteError, Unanswered};
+use ratelimiter_waiting::Runtime;
 
 use super::RETRY_AFTER;
 use crate::limits_file::is_permanent;
-use crate::runtime::Runtime;
 
 /// Why a change was not made. Where the outcome is not known, the message says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

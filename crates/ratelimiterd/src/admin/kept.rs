@@ -5,13 +5,13 @@ use std::sync::Arc;
 use ratelimiter::{
     DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry, Unanswered,
 };
+use ratelimiter_waiting::Runtime;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::change::{ChangeError, Progress};
 use super::change_log::{log_defined, log_deleted, log_unanswered};
 use crate::hosted::HostedBackend;
-use crate::runtime::Runtime;
 
 /// Nobody rolls back what the backend may have applied; a repeat finds out.
 const NOT_KNOWN_YET: &str = "; whether the change takes effect is not known yet";

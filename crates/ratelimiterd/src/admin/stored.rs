@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, StateError, Unanswered};
+use ratelimiter_waiting::Runtime;
 use ratelimiter_wire::LimitsDocument;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,6 @@ use crate::hosted::HostedBackend;
 use crate::limits_file::{OwnError, is_permanent};
 use crate::medium::{Lock, Medium};
 use crate::metrics::Text;
-use crate::runtime::Runtime;
 
 /// The definitions in the registry's document and in the backend.
 #[derive(Debug)]

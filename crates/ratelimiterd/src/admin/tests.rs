@@ -5,12 +5,14 @@ use std::future::pending;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ratelimiter::admission::TurnBackend;
 use ratelimiter::{
     Backend, Capacity, CompleteError, CompleteRequest, Decision, ForgiveError, HoldTimeout,
     LeaseId, LeasePage, LeasesError, LimitKind, LimitState, Limiter, MemoryLimiter, OpenLease,
     Page, RegisteredLimit, ReleaseError, Requirements, ReserveError, ReserveRequest, StateError,
     Window,
 };
+use ratelimiter_waiting::TokioRuntime;
 use tokio::sync::{Notify, Semaphore};
 
 use super::change::ChangeRefused;
@@ -18,7 +20,6 @@ use super::definition_store::DefinitionStore;
 use super::*;
 use crate::disk::LockMode;
 use crate::limits_file::OwnError;
-use crate::runtime::TokioRuntime;
 use crate::{LimitsFile, NotReady};
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -104,6 +105,12 @@ impl Backend for FaultyBackend {
     }
 }
 
+impl TurnBackend for FaultyBackend {
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+}
+
 impl HostedBackend for FaultyBackend {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         HostedBackend::restore(&self.memory, registered).await
@@ -141,10 +148,6 @@ impl HostedBackend for FaultyBackend {
         is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
     ) -> Result<Vec<OpenLease>, LeasesError> {
         self.memory.visible_leases(page, is_visible).await
-    }
-
-    fn is_shared(&self) -> bool {
-        self.is_shared
     }
 
     async fn ready(&self) -> Result<(), NotReady> {

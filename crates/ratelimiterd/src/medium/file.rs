@@ -9,12 +9,12 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use ratelimiter::Registry;
+use ratelimiter_waiting::Runtime;
 use ratelimiter_wire::{LimitsDocument, PreservedFields};
 
 use super::{Changes, Lock, Medium, Staged, Version};
 use crate::disk::LockMode;
 use crate::limits_file::{self, LimitsFile, LoadError, OwnError, StagedDocument};
-use crate::runtime::Runtime;
 
 const DISK_WORK_PANICKED: &str = "the disk work panicked";
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use ratelimiter::Unanswered;
+use ratelimiter_waiting::Waiting;
 use ratelimiter_wire::Refusal;
 
 use super::body::{BODY_BYTES_MAX, ReadBody, read_body};
@@ -14,7 +15,6 @@ use crate::auth::{Access, CallerRef};
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::metrics::{GatewayMetrics, Metrics};
-use crate::waiting::Waiting;
 
 /// Retry hint when the backend did not answer in time.
 const RETRY_AFTER_TIMEOUT: Duration = Duration::from_millis(500);

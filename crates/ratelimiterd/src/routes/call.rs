@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::{Request, Version};
 use ratelimiter::{LimitKey, Unanswered};
+use ratelimiter_waiting::Waiting;
 use ratelimiter_wire::{BatchAnswer, Body, ErrorBody, ErrorCode, Refusal, read, read_batch};
 use serde::Serialize;
 
@@ -18,7 +19,6 @@ use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::response::{self, Response};
-use crate::waiting::Waiting;
 
 /// Reserve, renew or complete over HTTP.
 pub(super) trait LimiterCall: 'static {

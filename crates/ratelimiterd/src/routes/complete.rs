@@ -4,12 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use ratelimiter::{CompleteError, CompleteRequest, JobId, LimitKey};
+use ratelimiter_waiting::Waiting;
 use ratelimiter_wire::{CompleteAnswer, CompleteBody};
 
 use super::call::{BatchedCall, LimiterCall};
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
-use crate::waiting::Waiting;
 
 pub(super) enum Complete {}
 

@@ -4,13 +4,13 @@ use std::future::Future;
 use std::time::Duration;
 
 use ratelimiter::{Denial, DenialReason, KeyPattern, LimitKey, RenewError, RenewRequest, Renewal};
+use ratelimiter_waiting::Waiting;
 use ratelimiter_wire::{RenewAnswer, RenewBody};
 
 use super::call::LimiterCall;
 use crate::auth::Caller;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
-use crate::waiting::Waiting;
 
 pub(super) enum Renew {}
 

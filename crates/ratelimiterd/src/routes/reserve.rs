@@ -4,12 +4,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use ratelimiter::{Decision, JobId, LimitKey, ReserveError, ReserveRequest, Wait};
+use ratelimiter_waiting::{TimedDecision, Waiting};
 use ratelimiter_wire::{ReserveAnswer, ReserveBody};
 
 use super::call::{BatchedCall, LimiterCall};
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
-use crate::waiting::{TimedDecision, Waiting};
 
 pub(super) enum Reserve {}
 

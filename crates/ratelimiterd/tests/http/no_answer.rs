@@ -1,11 +1,12 @@
 //! A backend that does not answer: 503, and the outcome is unknown.
 
+use ratelimiter::admission::TurnBackend;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
     LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
     Page, RegisteredLimit, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
 };
-use ratelimiterd::runtime::Runtime;
+use ratelimiter_waiting::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
 use testkit::eventually;
 
@@ -64,6 +65,8 @@ impl Backend for UnreachableBackend {
         Err(unanswered().into())
     }
 }
+
+impl TurnBackend for UnreachableBackend {}
 
 impl HostedBackend for UnreachableBackend {
     async fn restore(&self, _: RegisteredLimit) -> Result<LimitStatus, DefineError> {

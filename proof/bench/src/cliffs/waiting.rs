@@ -10,8 +10,7 @@ use ratelimiter::{
     Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, Limiter,
     MemoryLimiter, Requirements, ReserveRequest, Wait,
 };
-use ratelimiterd::runtime::{Runtime, TokioRuntime};
-use ratelimiterd::waiting::Waiting;
+use ratelimiter_waiting::{Runtime, TokioRuntime, Waiting};
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::yield_now;

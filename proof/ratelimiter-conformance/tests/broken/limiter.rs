@@ -301,7 +301,7 @@ impl FlawedLimiter {
     async fn wait(&self, request: &ReserveRequest) {
         let turn = Turn { attempt: Some(0), ..Turn::default() };
         for _ in 0..ASKS_MAX {
-            match self.inner.reserve_in_turn(&self.passed_on(request), turn) {
+            match self.inner.reserve_in_turn_now(&self.passed_on(request), turn) {
                 Ok(TurnAnswer { ask_again_after: Some(_), .. }) => tokio::task::yield_now().await,
                 Ok(_) | Err(_) => return,
             }

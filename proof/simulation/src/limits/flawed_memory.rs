@@ -7,7 +7,7 @@ mod renews;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::admission::{Turn, TurnAnswer};
+use ratelimiter::admission::{Turn, TurnAnswer, TurnBackend};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, DefineError, DeleteError,
@@ -16,7 +16,7 @@ use ratelimiter::{
     Page, RegisteredLimit, ReleaseError, RenewError, RenewRequest, Renewal, Requirements,
     ReserveError, ReserveRequest, StateError,
 };
-use ratelimiterd::runtime::Runtime;
+use ratelimiter_waiting::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
 
 use self::renews::RenewNotes;
@@ -305,11 +305,7 @@ impl Backend for FlawedMemory {
     }
 }
 
-impl HostedBackend for FlawedMemory {
-    async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
-        HostedBackend::restore(&self.inner, registered).await
-    }
-
+impl TurnBackend for FlawedMemory {
     async fn reserve_in_turn(
         &self,
         request: &ReserveRequest,
@@ -328,7 +324,7 @@ impl HostedBackend for FlawedMemory {
             Some(Flaw::OvertakesWaiters) => Turn { behind: None, ..turn },
             _ => turn,
         };
-        let answer = self.inner.reserve_in_turn(request, turn)?;
+        let answer = self.inner.reserve_in_turn_now(request, turn)?;
         let decision = self.flawed_decision(request, answer.decision);
         if self.flaw.is_some() && decision.is_allowed() {
             self.note_reserved(request);
@@ -355,6 +351,12 @@ impl HostedBackend for FlawedMemory {
     ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
         self.before_request();
         self.flawed_renew(request)
+    }
+}
+
+impl HostedBackend for FlawedMemory {
+    async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        HostedBackend::restore(&self.inner, registered).await
     }
 
     async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {

@@ -12,11 +12,10 @@ use ratelimiter::{
     LimitStatus, RegisteredLimit, Registry, RenewError, RenewRequest, Renewal, ReserveError,
     ReserveRequest,
 };
+use ratelimiter_waiting::{Runtime, Waiting};
 use ratelimiter_wire::{LimitsDocument, write_limits_file};
 use ratelimiterd::admin::{Admin, ChangeError, RestoreError};
 use ratelimiterd::disk::{Access, Disk};
-use ratelimiterd::runtime::Runtime;
-use ratelimiterd::waiting::Waiting;
 use ratelimiterd::{HostedBackend, LimitsFile};
 use tokio_util::sync::CancellationToken;
 

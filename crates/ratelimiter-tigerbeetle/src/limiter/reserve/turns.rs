@@ -11,9 +11,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::future::try_join;
-use ratelimiter::admission::{Turn, TurnAnswer};
+use ratelimiter::admission::{Turn, TurnAnswer, TurnBackend};
 use ratelimiter::{
-    Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest, Unanswered,
+    CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError,
+    RenewRequest, Renewal, ReserveError, ReserveRequest, Unanswered,
 };
 
 use super::chain::{self, Refusal};
@@ -30,7 +31,7 @@ use crate::limiter::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::lock::lock;
 
 /// How often a server looks for room that others have freed.
-pub const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The leases of which an attempt, not the first, has no answer. At most as many as wait, and those for which
 /// a server has given up in vain for as long as it tries.
@@ -59,12 +60,90 @@ impl UnansweredAttempts {
     }
 }
 
+impl<L: Ledger> TurnBackend for TigerBeetleLimiter<L> {
+    async fn reserve_in_turn(
+        &self,
+        request: &ReserveRequest,
+        turn: Turn<'_>,
+    ) -> Result<TurnAnswer, ReserveError> {
+        // Boxed, so that a caller that waits does not keep room for it (`WAIT-05`).
+        Box::pin(self.reserve_attempt(request, turn)).await
+    }
+
+    async fn give_up(
+        &self,
+        request: &ReserveRequest,
+        denial: Denial,
+    ) -> Result<TurnAnswer, ReserveError> {
+        let denied = Ok(TurnAnswer::last(Decision::Denied(denial)));
+        let answer = self.refuse_for_good(request, Reader::Waiter, denied).await;
+        if !matches!(answer, Err(ReserveError::Unanswered(_))) {
+            self.unanswered_attempts.forget(request.lease);
+        }
+        answer
+    }
+
+    fn may_be_admitted(&self, lease: LeaseId) -> bool {
+        self.unanswered_attempts.has(lease)
+    }
+
+    async fn return_lease(&self, request: &ReserveRequest) -> Result<Vec<LimitKey>, CompleteError> {
+        Ok(Self::return_lease(self, request.lease).await?)
+    }
+
+    fn looks_every(&self) -> Option<Duration> {
+        Some(LOOK_EVERY)
+    }
+
+    async fn limits_with_room(
+        &self,
+        amounts: &[(LimitKey, u64)],
+    ) -> Result<Vec<LimitKey>, Unanswered> {
+        let mut with_room = Vec::new();
+        let mut looked_at = Vec::new();
+        {
+            let (now, table) = (self.cluster_now(), self.read_table());
+            for (key, amount) in amounts {
+                match table.resolve(key) {
+                    Some(limit) if limit.is_paused() || limit.is_decreasing() => {}
+                    Some(limit) if limit.is_made() && !limit.account.has_ended(now) => {
+                        looked_at.push(ResolvedRequirement { limit, amount: *amount });
+                    }
+                    // It is made, its period begun or its key refused when somebody asks.
+                    Some(_) | None => with_room.push(key.clone()),
+                }
+            }
+        }
+        let rows = self.rows_of(accounts_of(&looked_at)).await?;
+        let fits = looked_at
+            .iter()
+            .filter(|need| need.exceeds_capacity() || has_room(&need.limit, need.amount, &rows));
+        with_room.extend(fits.map(|need| need.limit.key().clone()));
+        Ok(with_room)
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        let ended = self.end_lease(request.lease, &request.actuals).await?;
+        Ok(ended.map(|lease| self.freed_by(&lease, &request.actuals)).unwrap_or_default())
+    }
+
+    async fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
+        Self::renew_freeing(self, request).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
 impl<L: Ledger> TigerBeetleLimiter<L> {
-    /// Reserves for a server that lets requests wait.
-    ///
-    /// # Errors
-    /// As for [`Limiter::reserve`](ratelimiter::Limiter::reserve).
-    pub async fn reserve_in_turn(
+    async fn reserve_attempt(
         &self,
         request: &ReserveRequest,
         turn: Turn<'_>,
@@ -82,30 +161,6 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         self.remember_job(request, answer.as_ref().ok().map(|answer| &answer.decision));
         answer
-    }
-
-    /// A request that waited ends without having been admitted: it is denied for good with this denial,
-    /// unless it was decided meanwhile.
-    ///
-    /// # Errors
-    /// As for [`Limiter::reserve`](ratelimiter::Limiter::reserve).
-    pub async fn give_up(
-        &self,
-        request: &ReserveRequest,
-        denial: Denial,
-    ) -> Result<TurnAnswer, ReserveError> {
-        let denied = Ok(TurnAnswer::last(Decision::Denied(denial)));
-        let answer = self.refuse_for_good(request, Reader::Waiter, denied).await;
-        if !matches!(answer, Err(ReserveError::Unanswered(_))) {
-            self.unanswered_attempts.forget(request.lease);
-        }
-        answer
-    }
-
-    /// Whether an attempt of a lease that waits, or has waited, may be admitted though its answer is
-    /// missing.
-    pub fn may_be_admitted(&self, lease: LeaseId) -> bool {
-        self.unanswered_attempts.has(lease)
     }
 
     /// Answers with this refusal once no attempt of the lease can be admitted any more, or from the lease
@@ -156,37 +211,6 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             }
             Some(refusal) => self.refuse(refusal, request, &others).await,
         }
-    }
-
-    /// Those of the limits that may have room for these amounts: whoever waits for them asks again.
-    ///
-    /// # Errors
-    /// The cluster gave no answer.
-    pub async fn limits_with_room(
-        &self,
-        amounts: &[(LimitKey, u64)],
-    ) -> Result<Vec<LimitKey>, Unanswered> {
-        let mut with_room = Vec::new();
-        let mut looked_at = Vec::new();
-        {
-            let (now, table) = (self.cluster_now(), self.read_table());
-            for (key, amount) in amounts {
-                match table.resolve(key) {
-                    Some(limit) if limit.is_paused() || limit.is_decreasing() => {}
-                    Some(limit) if limit.is_made() && !limit.account.has_ended(now) => {
-                        looked_at.push(ResolvedRequirement { limit, amount: *amount });
-                    }
-                    // It is made, its period begun or its key refused when somebody asks.
-                    Some(_) | None => with_room.push(key.clone()),
-                }
-            }
-        }
-        let rows = self.rows_of(accounts_of(&looked_at)).await?;
-        let fits = looked_at
-            .iter()
-            .filter(|need| need.exceeds_capacity() || has_room(&need.limit, need.amount, &rows));
-        with_room.extend(fits.map(|need| need.limit.key().clone()));
-        Ok(with_room)
     }
 
     /// Another attempt of a lease that waits. If an earlier one has no answer, the lease is read back

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::join;
-use ratelimiter::admission::Turn;
+use ratelimiter::admission::{Turn, TurnBackend};
 use ratelimiter::{Backend, Limiter, RenewError, ReserveError, ReserveRequest};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
@@ -114,7 +114,7 @@ pub async fn tb_18_a_lease_that_somebody_renews_is_not_returned<L: Ledger + Clon
                 assert_eq!(renewed.is_renewed(), tokens == after);
                 on.complete(&third, other, [("tokens", 0)]).await.unwrap();
 
-                assert_eq!(first.return_lease(lease).await, Ok(Vec::new()));
+                assert_eq!(first.return_lease(&request).await, Ok(Vec::new()));
                 let slots = needs.len() as u64 - 1;
                 assert_eq!(used(&on, &first).await, [0, 0, slots, after], "{needs:?} {attempt}");
                 for at in [&first, &second, &third] {
@@ -134,8 +134,9 @@ pub async fn tb_18_a_lease_that_was_returned_is_not_renewed<L: Ledger + Clone>(o
     let [first, second, _] = servers(&on).await;
     for needs in [vec![("tokens", 60)], vec![("slots", 1), ("tokens", 60)]] {
         for attempt in [0, 1] {
-            let lease = admitted(&on, &first, &needs, attempt).await.lease;
-            let freed = first.return_lease(lease).await.unwrap();
+            let request = admitted(&on, &first, &needs, attempt).await;
+            let lease = request.lease;
+            let freed = first.return_lease(&request).await.unwrap();
             assert_eq!(freed.len(), needs.len());
             for at in [&first, &second] {
                 let renewed = on.renew(at, lease, 1, [("tokens", 1)]).await;
@@ -154,12 +155,13 @@ pub async fn tb_18_of_a_renew_and_a_return_at_once_one_succeeds<L: Ledger + Clon
     for needs in [vec![("tokens", 60)], vec![("slots", 1), ("tokens", 60)]] {
         for (attempt, at) in [(0, &first), (0, &second), (1, &first), (1, &second)] {
             for is_renew_first in [false, true] {
-                let lease = admitted(&on, &first, &needs, attempt).await.lease;
+                let request = admitted(&on, &first, &needs, attempt).await;
+                let lease = request.lease;
                 let renew = on.renew(at, lease, 1, [("tokens", 50)]);
                 let (renewed, returned) = if is_renew_first {
-                    join(renew, first.return_lease(lease)).await
+                    join(renew, first.return_lease(&request)).await
                 } else {
-                    let (returned, renewed) = join(first.return_lease(lease), renew).await;
+                    let (returned, renewed) = join(first.return_lease(&request), renew).await;
                     (renewed, returned)
                 };
                 let is_renewed = match renewed {

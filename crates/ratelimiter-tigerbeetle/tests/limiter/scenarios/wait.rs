@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::join;
-use ratelimiter::admission::{Turn, TurnAnswer};
+use ratelimiter::admission::{Turn, TurnAnswer, TurnBackend};
 use ratelimiter::{
     Backend, Decision, Denial, DenialReason, LeaseId, LeasePage, Limit, LimitMode, Limiter,
     ReserveError,
@@ -400,14 +400,14 @@ pub async fn tb_17_a_lease_is_returned_unless_somebody_else_was_told_of_it<L: Le
                     let repeated = second.reserve(&request).await;
                     assert_eq!(repeated.as_ref(), Ok(&admitted.decision));
                 }
-                assert_eq!(first.return_lease(lease).await, Ok(Vec::new()));
+                assert_eq!(first.return_lease(&request).await, Ok(Vec::new()));
                 assert_eq!(used().await, (3, 1, 10));
                 let unused = [("budget", 0), ("tokens", 0)];
                 on.complete(&second, lease, unused).await.unwrap();
             } else {
-                let freed = first.return_lease(lease).await.unwrap();
+                let freed = first.return_lease(&request).await.unwrap();
                 assert_eq!(freed, ["budget", "slots", "tokens"].map(|name| on.key(name)));
-                assert_eq!(first.return_lease(lease).await, Ok(Vec::new()), "once");
+                assert_eq!(first.return_lease(&request).await, Ok(Vec::new()), "once");
             }
             assert_eq!(used().await, (0, 0, 0));
             for at in [&first, &second] {

@@ -1,12 +1,13 @@
 //! A panic in the server is answered with 503, not with a disconnect.
 
+use ratelimiter::admission::TurnBackend;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
     LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter,
     MemoryLimiter, OpenLease, Page, RegisteredLimit, ReleaseError, ReserveError, ReserveRequest,
     StateError,
 };
-use ratelimiterd::runtime::Runtime;
+use ratelimiter_waiting::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
 
 use crate::harness::{KEY, TestServer};
@@ -57,6 +58,8 @@ impl Backend for PanickingBackend {
         self.0.forgive(key).await
     }
 }
+
+impl TurnBackend for PanickingBackend {}
 
 impl HostedBackend for PanickingBackend {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {

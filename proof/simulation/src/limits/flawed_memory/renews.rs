@@ -46,7 +46,7 @@ impl FlawedMemory {
         match self.flaw {
             Some(Flaw::ForgetsRenews) => Ok((self.renewal(), Vec::new())),
             Some(Flaw::RenewsWakeNobody) => {
-                let (renewal, _) = self.inner.renew_freeing(request)?;
+                let (renewal, _) = self.inner.renew_freeing_now(request)?;
                 Ok((renewal, Vec::new()))
             }
             Some(Flaw::CountsNoGrowth) => self.renew_without_growth(request),
@@ -63,7 +63,7 @@ impl FlawedMemory {
                 self.answer_made_up(request, self.renewal())
             }
             Some(Flaw::RenewsUnknownLeases) => self.noted_renew(request),
-            _ => self.inner.renew_freeing(request),
+            _ => self.inner.renew_freeing_now(request),
         }
     }
 
@@ -79,9 +79,9 @@ impl FlawedMemory {
                 Ok(Vec::new())
             }
             Some(Flaw::ForgetsLapsed) if self.notes().renews.last.contains_key(&lease) => {
-                self.inner.complete_freeing(&self.with_lapsed(request))
+                self.inner.complete_freeing_now(&self.with_lapsed(request))
             }
-            _ => self.inner.complete_freeing(request),
+            _ => self.inner.complete_freeing_now(request),
         }
     }
 
@@ -104,13 +104,13 @@ impl FlawedMemory {
         let open = self.open_lease(request.lease);
         let is_too_much = |new: &NewAmount| new.amount > capacity(&new.key);
         let Some(open) = open.filter(|_| !request.amounts.iter().any(is_too_much)) else {
-            return self.inner.renew_freeing(request);
+            return self.inner.renew_freeing_now(request);
         };
         let amounts = request.amounts.iter();
         let amounts =
             amounts.map(|new| (new.key.clone(), new.amount.min(held_of(&open, &new.key))));
         let amounts = NewAmounts::of(amounts).expect("they were valid before");
-        self.inner.renew_freeing(&RenewRequest { amounts, ..request.clone() })
+        self.inner.renew_freeing_now(&RenewRequest { amounts, ..request.clone() })
     }
 
     /// What is kept of a rolling limit is given back and reserved anew, by two renews in the place of one.
@@ -118,10 +118,10 @@ impl FlawedMemory {
         let number = |number| RenewNumber::new(number).expect("it is not 0");
         let last = RenewRequest { number: number(2 * request.number.get()), ..request.clone() };
         let Some(open) = self.open_lease(request.lease) else {
-            return self.inner.renew_freeing(&last);
+            return self.inner.renew_freeing_now(&last);
         };
         if request.amounts.iter().any(|new| new.amount > held_of(&open, &new.key)) {
-            return self.inner.renew_freeing(&last);
+            return self.inner.renew_freeing_now(&last);
         }
         let mut amounts: BTreeMap<LimitKey, u64> =
             request.amounts.iter().map(|new| (new.key.clone(), new.amount)).collect();
@@ -136,12 +136,12 @@ impl FlawedMemory {
         }
         let nothing = NewAmounts::of(nothing).expect("each key once");
         let first = RenewRequest::new(request.lease, number(last.number.get() - 1), nothing);
-        match self.inner.renew_freeing(&first) {
+        match self.inner.renew_freeing_now(&first) {
             Ok(_) | Err(RenewError::Superseded) => {}
             Err(error) => return Err(error),
         }
         let amounts = NewAmounts::of(amounts).expect("each key once");
-        let (renewal, _) = self.inner.renew_freeing(&RenewRequest { amounts, ..last })?;
+        let (renewal, _) = self.inner.renew_freeing_now(&RenewRequest { amounts, ..last })?;
         let is_freed = |new: &&NewAmount| new.amount < held_of(&open, &new.key);
         let freed = request.amounts.iter().filter(is_freed);
         Ok((renewal, freed.map(|new| new.key.clone()).collect()))
@@ -196,7 +196,7 @@ impl FlawedMemory {
 
     fn noted_renew(&self, request: &RenewRequest) -> Freeing {
         let open = self.open_lease(request.lease);
-        let answer = self.inner.renew_freeing(request)?;
+        let answer = self.inner.renew_freeing_now(request)?;
         let RenewNotes { last, reserved, .. } = &mut self.notes().renews;
         let before = last.get(&request.lease).copied();
         if before >= Some(request.number) {

@@ -1,7 +1,7 @@
 //! Repeats of leases whose callers have gone away, and leases with other requirements.
 
 use super::*;
-use crate::waiting::unread::given_up;
+use crate::unread::given_up;
 
 /// Two servers with one slot, and a lease whose attempt at the first was admitted and not answered, and
 /// whose only caller has gone away.

@@ -13,7 +13,6 @@ use tokio::task::JoinHandle;
 
 use self::cluster::*;
 use super::*;
-use crate::runtime::TokioRuntime;
 
 /// WAIT-01, WAIT-06, TB-17
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
-//! Tasks and time, as the administration uses them.
+//! Tasks and time.
 //!
-//! A trait, so that the simulation runs the shipped administration in virtual time.
+//! A trait, so that the simulation runs what is shipped in virtual time.
 
 use std::fmt;
 use std::future::Future;
@@ -22,13 +22,13 @@ pub trait Runtime: fmt::Debug + Send + Sync {
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// The server's runtime. Only for callers that run in it.
+/// The tokio runtime. Only for callers that run in it.
 #[derive(Debug, Clone, Copy)]
 pub struct TokioRuntime;
 
 impl dyn Runtime + '_ {
     /// Starts a task. The receiver gets its result, or an error if it panicked.
-    pub(crate) fn run<T: Send + 'static>(
+    pub fn run<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> oneshot::Receiver<T> {
@@ -38,7 +38,7 @@ impl dyn Runtime + '_ {
     }
 
     /// Starts blocking work. The receiver gets its result, or an error if it panicked.
-    pub(crate) fn run_blocking<T: Send + 'static>(
+    pub fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
@@ -48,7 +48,7 @@ impl dyn Runtime + '_ {
     }
 
     /// Waits at most this long; `None` after that.
-    pub(crate) async fn timeout<T>(
+    pub async fn timeout<T>(
         &self,
         after: Duration,
         wait: impl Future<Output = T> + Send,

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ratelimiter::admission::{TurnAnswer, no_answer_pause};
+use ratelimiter::admission::{TurnAnswer, TurnBackend, no_answer_pause};
 use ratelimiter::{CompleteError, LeaseId, ReserveError, ReserveRequest, Unanswered};
 
 use super::{Answer, State, TOO_MANY_RETRY_AFTER, Waiters, caught};
-use crate::hosted::HostedBackend;
 
 /// How often the server tries to return a lease, or gives up for one, while the backend does not answer: about ten minutes long.
 pub(super) const TRIES_MAX: u32 = 120;
@@ -36,21 +35,21 @@ impl Unread {
 ///
 /// Dropped without the lock held.
 #[derive(Debug)]
-pub(super) struct UnreadAllow<B: HostedBackend> {
+pub(super) struct UnreadAllow<B: TurnBackend> {
     waiters: Arc<Waiters<B>>,
     request: Arc<ReserveRequest>,
 }
 
 /// An answer on its way to a caller. All callers of a lease share the allow.
 #[derive(Debug)]
-pub(super) struct Delivery<B: HostedBackend> {
+pub(super) struct Delivery<B: TurnBackend> {
     pub(super) answer: Answer,
     /// The lease was admitted at once, and nobody else gets this answer.
     pub(super) is_new: bool,
     pub(super) allow: Option<Arc<UnreadAllow<B>>>,
 }
 
-impl<B: HostedBackend> UnreadAllow<B> {
+impl<B: TurnBackend> UnreadAllow<B> {
     pub(super) fn new(
         waiters: &Arc<Waiters<B>>,
         state: &mut State<B>,
@@ -66,7 +65,7 @@ impl<B: HostedBackend> UnreadAllow<B> {
     }
 }
 
-impl<B: HostedBackend> Delivery<B> {
+impl<B: TurnBackend> Delivery<B> {
     /// The answer, which its caller has now.
     pub(super) fn read(self) -> Answer {
         if let Some(allow) = self.allow {
@@ -86,14 +85,14 @@ impl<B: HostedBackend> Delivery<B> {
     }
 }
 
-impl<B: HostedBackend> From<Answer> for Delivery<B> {
+impl<B: TurnBackend> From<Answer> for Delivery<B> {
     /// An answer that nobody else gets.
     fn from(answer: Answer) -> Self {
         Self { answer, is_new: false, allow: None }
     }
 }
 
-impl<B: HostedBackend> From<Result<TurnAnswer, ReserveError>> for Delivery<B> {
+impl<B: TurnBackend> From<Result<TurnAnswer, ReserveError>> for Delivery<B> {
     /// An answer that nobody else gets.
     fn from(answer: Result<TurnAnswer, ReserveError>) -> Self {
         let is_new = answer.as_ref().is_ok_and(|answer| answer.is_new);
@@ -101,7 +100,7 @@ impl<B: HostedBackend> From<Result<TurnAnswer, ReserveError>> for Delivery<B> {
     }
 }
 
-impl<B: HostedBackend> Waiters<B> {
+impl<B: TurnBackend> Waiters<B> {
     pub(super) fn set_unread(&self, state: &mut State<B>, lease: LeaseId, unread: Unread) {
         if state.unread.insert(lease, unread).is_none() {
             self.count.fetch_add(1, Ordering::SeqCst);
@@ -129,7 +128,7 @@ impl<B: HostedBackend> Waiters<B> {
     }
 }
 
-impl<B: HostedBackend> Drop for UnreadAllow<B> {
+impl<B: TurnBackend> Drop for UnreadAllow<B> {
     fn drop(&mut self) {
         match self.waiters.lock().unread.get_mut(&self.request.lease) {
             Some(unread @ Unread::Sent) => *unread = Unread::Undoing,
@@ -146,7 +145,7 @@ pub(super) fn given_up() -> Unanswered {
 }
 
 /// Returns all that a lease has, which was allowed for nobody.
-async fn undo<B: HostedBackend>(waiters: Arc<Waiters<B>>, request: Arc<ReserveRequest>) {
+async fn undo<B: TurnBackend>(waiters: Arc<Waiters<B>>, request: Arc<ReserveRequest>) {
     let mut tries = 1;
     let returned = loop {
         match caught(waiters.backend.return_lease(&request)).await {

@@ -17,9 +17,7 @@ use testkit::pass;
 use tigerbeetle_model::ModelLedger;
 use tokio::task::JoinHandle;
 
-use crate::runtime::TokioRuntime;
-use crate::tigerbeetle::HostedLedger;
-use crate::waiting::*;
+use crate::*;
 
 pub(super) const ROUND_TRIP: Duration = Duration::from_millis(1);
 /// After this time a request without an answer fails.
@@ -125,8 +123,6 @@ impl Ledger for TestLedger {
         self.answer(self.model.query_transfers(query).await, Lost::All).await
     }
 }
-
-impl HostedLedger for Arc<TestLedger> {}
 
 /// Servers on one cluster.
 pub(super) struct Cluster {

@@ -10,6 +10,7 @@
 mod driver;
 mod entry;
 mod leaving;
+mod runtime;
 mod unread;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
-use ratelimiter::admission::{Admission, STARVING_AFTER, Turn, TurnAnswer, WaiterId};
+use ratelimiter::admission::{Admission, STARVING_AFTER, Turn, TurnAnswer, TurnBackend, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
     CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError,
@@ -30,9 +31,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::leaving::Leaving;
+pub use self::runtime::{Runtime, TokioRuntime};
 use self::unread::{Delivery, Unread, UnreadAllow};
-use crate::hosted::HostedBackend;
-use crate::runtime::Runtime;
 
 /// The most callers that wait for one lease.
 const CALLERS_PER_LEASE_MAX: usize = 16;
@@ -48,14 +48,14 @@ pub type TimedDecision = (Decision, Option<Duration>);
 
 /// A backend whose reserves may wait.
 #[derive(Debug)]
-pub struct Waiting<B: HostedBackend> {
+pub struct Waiting<B: TurnBackend> {
     waiters: Arc<Waiters<B>>,
     /// Ends the driver.
     stop: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Waiters<B: HostedBackend> {
+struct Waiters<B: TurnBackend> {
     backend: Arc<B>,
     clock: Arc<dyn Clock>,
     runtime: Arc<dyn Runtime>,
@@ -71,7 +71,7 @@ struct Waiters<B: HostedBackend> {
 }
 
 #[derive(Debug)]
-struct State<B: HostedBackend> {
+struct State<B: TurnBackend> {
     admission: Admission<Waiter<B>>,
     by_lease: HashMap<LeaseId, WaiterId>,
     /// When each caller gives up.
@@ -96,7 +96,7 @@ type CallerNumber = u64;
 
 /// A lease that waits.
 #[derive(Debug)]
-struct Waiter<B: HostedBackend> {
+struct Waiter<B: TurnBackend> {
     request: Arc<ReserveRequest>,
     /// The last answer of the backend: a denial, or why there was none.
     last: Result<Denial, Unanswered>,
@@ -107,13 +107,13 @@ struct Waiter<B: HostedBackend> {
 }
 
 #[derive(Debug)]
-struct Caller<B: HostedBackend> {
+struct Caller<B: TurnBackend> {
     number: CallerNumber,
     deadline: Timestamp,
     sender: oneshot::Sender<Delivery<B>>,
 }
 
-impl<B: HostedBackend> Waiting<B> {
+impl<B: TurnBackend> Waiting<B> {
     /// A layer over a backend, for at most `waiters_max` leases that wait. `limits_changed` is notified when limits other than by a
     /// renew or complete may have room.
     pub fn new(
@@ -251,7 +251,7 @@ impl<B: HostedBackend> Waiting<B> {
     }
 }
 
-impl<B: HostedBackend> Waiters<B> {
+impl<B: TurnBackend> Waiters<B> {
     fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -303,7 +303,7 @@ impl<B: HostedBackend> Waiters<B> {
     }
 }
 
-impl<B: HostedBackend> State<B> {
+impl<B: TurnBackend> State<B> {
     fn waiter(&mut self, id: WaiterId) -> &mut Waiter<B> {
         &mut self.admission.get_mut(id).expect(WAITS).work
     }
@@ -321,7 +321,7 @@ impl<B: HostedBackend> State<B> {
     }
 }
 
-impl<B: HostedBackend> Waiter<B> {
+impl<B: TurnBackend> Waiter<B> {
     fn new(request: Arc<ReserveRequest>, last: Result<Denial, Unanswered>) -> Self {
         // Most have one caller.
         Self { request, has_unanswered: last.is_err(), last, callers: Vec::with_capacity(1) }
@@ -355,14 +355,14 @@ impl<B: HostedBackend> Waiter<B> {
     }
 }
 
-impl<B: HostedBackend> Caller<B> {
+impl<B: TurnBackend> Caller<B> {
     /// Its time is over, or the backend does not answer.
     fn answer(self, answer: &Answer) {
         drop(self.sender.send(answer.clone().into()));
     }
 }
 
-impl<B: HostedBackend> Drop for Waiting<B> {
+impl<B: TurnBackend> Drop for Waiting<B> {
     fn drop(&mut self) {
         self.stop.cancel();
     }

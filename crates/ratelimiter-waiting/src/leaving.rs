@@ -4,23 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ratelimiter::LeaseId;
-use ratelimiter::admission::{Admission, Removed, STARVING_AFTER};
+use ratelimiter::admission::{Admission, Removed, STARVING_AFTER, TurnBackend};
 use ratelimiter::clock::Timestamp;
 use tokio::sync::oneshot;
 
 use super::unread::{Delivery, Unread};
 use super::{Caller, State, WAITS, Waiter, Waiters, interrupted};
-use crate::hosted::HostedBackend;
 
 /// A waiter that has left without an answer.
 #[derive(Debug)]
-pub(super) struct Leaving<B: HostedBackend> {
+pub(super) struct Leaving<B: TurnBackend> {
     pub(super) waiter: Waiter<B>,
     /// How often the server gave up for it without an answer.
     pub(super) give_ups: u32,
 }
 
-impl<B: HostedBackend> Waiters<B> {
+impl<B: TurnBackend> Waiters<B> {
     /// A lease is completed: if it waits, its callers are denied, and nothing is admitted for them any more. If it asks for them, they get the
     /// answer, and this returns after it, so that the complete finds what was admitted.
     pub(super) async fn withdraw(&self, lease: LeaseId) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ratelimiter::admission::{Removed, Turn, TurnAnswer};
+use ratelimiter::admission::{Removed, Turn, TurnAnswer, TurnBackend};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest, Wait};
 use tokio::sync::{OwnedMutexGuard, oneshot};
@@ -13,10 +13,9 @@ use super::{
     Answer, CALLERS_PER_LEASE_MAX, Caller, CallerNumber, State, TOO_MANY_RETRY_AFTER, Waiter,
     Waiters, interrupted,
 };
-use crate::hosted::HostedBackend;
 
 /// The first attempt of a lease.
-struct Entering<B: HostedBackend> {
+struct Entering<B: TurnBackend> {
     waiters: Arc<Waiters<B>>,
     lease: LeaseId,
     _turn: OwnedMutexGuard<()>,
@@ -26,14 +25,14 @@ struct Entering<B: HostedBackend> {
 struct LeaseIsKnown;
 
 /// A caller that waits. Dropping it forgets the caller, and with the last one the waiter (`WAIT-04`).
-pub(super) struct WaitingCaller<B: HostedBackend> {
+pub(super) struct WaitingCaller<B: TurnBackend> {
     waiters: Arc<Waiters<B>>,
     lease: LeaseId,
     number: CallerNumber,
     delivery: oneshot::Receiver<Delivery<B>>,
 }
 
-impl<B: HostedBackend> Waiters<B> {
+impl<B: TurnBackend> Waiters<B> {
     /// Reserves; without room the request begins to wait, or joins whoever waits with its lease, if it may.
     ///
     /// # Errors
@@ -175,14 +174,14 @@ impl<B: HostedBackend> Waiters<B> {
     }
 }
 
-impl<B: HostedBackend> WaitingCaller<B> {
+impl<B: TurnBackend> WaitingCaller<B> {
     pub(super) async fn delivery(&mut self) -> Delivery<B> {
         let delivered = (&mut self.delivery).await;
         delivered.unwrap_or_else(|_| Answer::Err(interrupted().into()).into())
     }
 }
 
-impl<B: HostedBackend> Drop for Entering<B> {
+impl<B: TurnBackend> Drop for Entering<B> {
     fn drop(&mut self) {
         let mut state = self.waiters.lock();
         state.entering.remove(&self.lease).expect("a lease enters once");
@@ -190,7 +189,7 @@ impl<B: HostedBackend> Drop for Entering<B> {
     }
 }
 
-impl<B: HostedBackend> Drop for WaitingCaller<B> {
+impl<B: TurnBackend> Drop for WaitingCaller<B> {
     fn drop(&mut self) {
         let mut guard = self.waiters.lock();
         let state = &mut *guard;

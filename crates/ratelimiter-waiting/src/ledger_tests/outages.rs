@@ -1,7 +1,7 @@
 //! Waiting while the cluster does not answer, or answers late.
 
 use super::*;
-use crate::waiting::unread::given_up;
+use crate::unread::given_up;
 
 /// A lease that waits at the first of two servers when an attempt of it is lost in this way.
 async fn lost_attempt(lost: Lost, wait: Duration) -> (Cluster, Arc<Server>, JoinHandle<Answered>) {

@@ -8,19 +8,18 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt, poll};
-use ratelimiter::admission::{Removed, Turn, TurnAnswer, WaiterId, no_answer_pause};
+use ratelimiter::admission::{Removed, Turn, TurnAnswer, TurnBackend, WaiterId, no_answer_pause};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{Decision, Denial, LimitKey, ReserveError, ReserveRequest, Unanswered};
 use tokio_util::sync::CancellationToken;
 
 use super::unread::TRIES_MAX;
 use super::{Leaving, State, UnreadAllow, Waiter, Waiters, caught};
-use crate::hosted::HostedBackend;
 
 type Work<B> = FuturesUnordered<BoxFuture<'static, Done<B>>>;
 
 /// What the driver has done for a waiter.
-enum Done<B: HostedBackend> {
+enum Done<B: TurnBackend> {
     /// It asked the backend.
     Asked(WaiterId, Result<TurnAnswer, ReserveError>),
     /// It got the ordinary answer for one that has left.
@@ -32,7 +31,7 @@ enum Done<B: HostedBackend> {
 /// How many waiters ask in a row before other tasks run.
 const ASKS_IN_A_ROW: usize = 64;
 
-pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: CancellationToken) {
+pub(super) async fn drive<B: TurnBackend>(waiters: Arc<Waiters<B>>, stop: CancellationToken) {
     // A panic of the policy must not leave waiters without an answer.
     while AssertUnwindSafe(run(&waiters, &stop)).catch_unwind().await.is_err() {
         tracing::error!("the task of waiting requests panicked; they get no answer");
@@ -40,7 +39,7 @@ pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: Canc
     }
 }
 
-async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationToken) {
+async fn run<B: TurnBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationToken) {
     let mut work = Work::new();
     loop {
         let mut asks = 0;
@@ -74,7 +73,7 @@ async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationTok
     }
 }
 
-impl<B: HostedBackend> Waiters<B> {
+impl<B: TurnBackend> Waiters<B> {
     /// The next thing to ask the backend: for a waiter that has left, whose time is over or whose turn has come, or whether the limits
     /// that hold waiters up have room.
     fn next_ask(self: &Arc<Self>) -> Option<BoxFuture<'static, Done<B>>> {

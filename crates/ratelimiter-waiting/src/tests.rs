@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use super::unread::given_up;
 use super::*;
-use crate::runtime::TokioRuntime;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -12,8 +12,7 @@ use ratelimiter::{
     Capacity, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, MemoryLimiter, Requirements,
     ReserveRequest, Wait,
 };
-use ratelimiterd::runtime::{Runtime, TokioRuntime};
-use ratelimiterd::waiting::Waiting;
+use ratelimiter_waiting::{Runtime, TokioRuntime, Waiting};
 use tokio::sync::Notify;
 
 const WAITERS: usize = 20_000;
