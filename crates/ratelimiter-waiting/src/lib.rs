@@ -1,8 +1,10 @@
-//! Waiting inside reserve (`WAIT-01`): a layer over any backend.
+#![doc = include_str!("../README.md")]
 //!
-//! A reserve that may wait and finds no room waits here until it is admitted or its time is over. The [admission
-//! policy](ratelimiter::admission) decides whose turn it is, as in the client's scheduler. One task, the driver, asks the backend for
-//! all waiters. A waiter is a place in a queue and a channel; it has no task and no timer of its own.
+//! # How it works
+//!
+//! [`Waiting`] is over any [`TurnBackend`]. The [admission policy](ratelimiter::admission) decides whose turn it is, as in the client's
+//! scheduler. One task, the driver, asks the backend for all waiters. A waiter is a place in a queue and a channel; it has no task and no
+//! timer of its own.
 //!
 //! No room is missed: the driver asks for a waiter after it entered, and a complete tells the driver of the limits that may have room
 //! again. A complete that began when nobody waited looks for waiters when it has ended.

@@ -12,7 +12,7 @@
 //! [`Admission::wait_at_limiter`]). It *attends* the gates that denied it: nobody else asks there until it has its answer.
 //!
 //! Nothing in here asks a limiter, sleeps, logs or draws a random number: the caller does, and reports the
-//! answer. Unstable: this API may change in any release.
+//! answer. [`TurnBackend`] is a backend that may be asked for waiters. Unstable: this API may change in any release.
 //!
 //! ```
 //! use std::time::Duration;
