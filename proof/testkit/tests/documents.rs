@@ -1,7 +1,7 @@
 //! The documents agree with the repository: rule IDs, the tests that prove them, and links.
 //!
 //! A rule is a list item ``- `RES-04` …`` or a table row ``| `RES-04` | …`` of a page in `docs/reference`. A test proves a
-//! rule by naming its ID at the start of its own name (`res_04_…`) or in the comment above it (`/// RES-04`).
+//! rule by naming its ID at the start of its own name (`res_04_…`, in Python `test_py_02_…`) or in the comment above it (`/// RES-04`).
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
 
@@ -109,8 +109,10 @@ fn proofs(source: &str, rules: &BTreeSet<String>) -> Vec<String> {
     proofs
 }
 
+/// Of Rust or Python.
 fn function_name(line: &str) -> Option<&str> {
-    let (before, rest) = line.split_once("fn ")?;
+    let (before, rest) = line.split_once("fn ").or_else(|| line.split_once("def "))?;
+    let rest = rest.strip_prefix("test_").unwrap_or(rest);
     let is_modifier =
         |word: &str| matches!(word, "" | "async" | "const") || word.starts_with("pub");
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
@@ -128,7 +130,7 @@ fn ids_of_name(name: &str) -> impl Iterator<Item = String> {
 fn every_id_in_the_repository_is_a_rule() {
     let rules: BTreeSet<_> = rules().into_iter().map(|(id, _)| id).collect();
     let mut unknown = Vec::new();
-    for Source { path, text } in sources("", &["rs", "md"]) {
+    for Source { path, text } in sources("", &["rs", "py", "md"]) {
         // This file has IDs that only look like some.
         if path.ends_with("testkit/tests/documents.rs") {
             continue;
@@ -145,7 +147,7 @@ fn every_id_in_the_repository_is_a_rule() {
 fn every_rule_has_a_test() {
     let places: BTreeMap<_, _> = rules().into_iter().collect();
     let rules = places.keys().cloned().collect();
-    let code = ["crates", "proof"].map(|folder| sources(folder, &["rs"]));
+    let code = ["clients", "crates", "proof"].map(|folder| sources(folder, &["rs", "py"]));
     let proved = code.iter().flatten().flat_map(|code| proofs(&code.text, &rules));
     let proved: BTreeSet<_> = proved.collect();
     let unproved: Vec<_> = places.iter().filter(|(id, _)| !proved.contains(*id)).collect();
@@ -170,7 +172,7 @@ fn every_test_that_security_md_names_exists() {
     let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(is_test);
     let named: BTreeSet<_> = named.collect();
     assert!(named.len() > 20, "{named:?}");
-    let code = ["crates", "proof"].map(|folder| sources(folder, &["rs"]));
+    let code = ["clients", "crates", "proof"].map(|folder| sources(folder, &["rs", "py"]));
     let lines = code.iter().flatten().flat_map(|code| code.text.lines());
     let functions: BTreeSet<_> = lines.filter_map(|line| function_name(line.trim())).collect();
     let missing: Vec<_> = named.difference(&functions).collect();
@@ -241,6 +243,7 @@ fn a_test_proves_what_its_name_and_its_comment_say() {
         ("/// COM-05: once\n#[tokio::test(flavor = \"x\")]\nasync fn twice() {", vec!["COM-05"]),
         ("pub(crate) fn def_02_def_03_a_b() {", vec!["DEF-02", "DEF-03"]),
         ("/// CRD-20\npub async fn lease_a_held<F>(f: &F) {", vec!["CRD-20", "LEASE-A"]),
+        ("async def test_res_04_repeats(server: Server) -> None:", vec!["RES-04"]),
         ("/// RES-01\nfn is_a_helper() {", vec![]),
         ("/// RES-01\n\n#[test]\nfn other() {", vec![]),
     ] {
