@@ -49,7 +49,7 @@ def error_from(answer: Mapping[str, Any], lease_id: str | None = None) -> errors
         return errors.Unanswered(code, message, retry_after, lease_id)
     # A limit of a template may be one too many for now; a definition is one too many for good.
     if not word or word in _DENIALS or (word == "too_many_limits" and about):
-        if not word and not (keys and retry_after):
+        if not word and not keys and not retry_after:
             return errors.UnexpectedAnswer("unexpected_answer", "no answer to this request; is this a ratelimiter server?")
         waited = (answer.get("waited_ms") or 0) / 1000
         return errors.Denied(code or "no_room", message, keys or [about][: bool(about)], retry_after, waited)

@@ -128,6 +128,11 @@ class _Protocol:
         self._waiting_refused_until = monotonic() + WAITING_REFUSED_SECONDS
         return True
 
+    def _note_hold(self, error: InvalidActual) -> None:
+        if error.key in self._holds:
+            raise error
+        self._holds.add(error.key)
+
     def _unused(self, amounts: Mapping[str, int]) -> dict[str, int]:
         """The actuals of a call that was not made."""
         return {key: 0 for key in amounts if key not in self._holds}
@@ -232,7 +237,7 @@ class Http(_Protocol):
                     self.complete(lease_id, self._unused(amounts), None)
                     return
                 except InvalidActual as error:
-                    self._holds.add(error.key)
+                    self._note_hold(error)
         except LimiterError:
             # It lapses by itself.
             pass
@@ -327,7 +332,7 @@ class AsyncHttp(_Protocol):
                     await self._complete(lease_id, self._unused(amounts), None)
                     return
                 except InvalidActual as error:
-                    self._holds.add(error.key)
+                    self._note_hold(error)
         except LimiterError:
             # It lapses by itself.
             pass

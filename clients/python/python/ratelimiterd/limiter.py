@@ -9,7 +9,6 @@ from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ._http import AsyncHttp, Http
 from ._in_process import AsyncInProcess, InProcess
 from ._requests import Reserve
 from .errors import Denied
@@ -19,6 +18,8 @@ from .limits import LimitDefinition, LimitState
 if TYPE_CHECKING:
     import httpx
     from typing_extensions import Self
+
+    from ._http import AsyncHttp, Http
 
 Limits = str | os.PathLike[str] | Sequence[LimitDefinition] | Mapping[str, Any]
 
@@ -63,6 +64,9 @@ class Limiter:
         repeated for two seconds, and then raises :class:`~ratelimiterd.Unanswered`. ``http_client`` is for proxies, certificates and
         the like; it is not closed.
         """
+        # Whoever limits one process needs no HTTP client.
+        from ._http import Http
+
         return cls(Http(url, token, timeout, http_client))
 
     def reserve(
@@ -146,6 +150,8 @@ class AsyncLimiter:
         http_client: httpx.AsyncClient | None = None,
     ) -> Self:
         """As :meth:`Limiter.connect`. Its connections belong to one event loop."""
+        from ._http import AsyncHttp
+
         return cls(AsyncHttp(url, token, timeout, http_client))
 
     def reserve(
