@@ -7,8 +7,8 @@ use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use ratelimiter::{
-    Actual, Actuals, JobId, LeaseId, LimitKey, NewAmount, NewAmounts, RequestError, Requirement,
-    Requirements, Wait,
+    Actual, Actuals, JobId, KeyPattern, LeaseId, LimitKey, NewAmount, NewAmounts, RequestError,
+    Requirement, Requirements, Wait,
 };
 use ratelimiter_wire::{ErrorCode, Refusal};
 
@@ -20,6 +20,10 @@ pub(crate) fn lease_id(py: Python<'_>, text: &str) -> PyResult<LeaseId> {
 
 pub(crate) fn key(py: Python<'_>, text: &str) -> PyResult<LimitKey> {
     LimitKey::new(text).map_err(|error| invalid(py, "key", &error))
+}
+
+pub(crate) fn template(py: Python<'_>, text: &str) -> PyResult<KeyPattern> {
+    text.parse().map_err(|error| invalid(py, "template", &error))
 }
 
 pub(crate) fn job_id(py: Python<'_>, text: Option<&str>) -> PyResult<Option<JobId>> {
@@ -42,7 +46,13 @@ pub(crate) fn requirements(amounts: &Bound<'_, PyDict>) -> PyResult<Requirements
         Ok(Requirement { key, amount })
     };
     let requirements = entries(amounts, "requirements", "amount", requirement)?;
-    Requirements::new(requirements).map_err(|error| refused(py, error.into()))
+    let template = requirements.iter().position(|requirement| requirement.key.is_template());
+    Requirements::new(requirements).map_err(|error| match (&error, template) {
+        (RequestError::TemplateKey { .. }, Some(at)) => {
+            invalid(py, &format!("requirements[{at}].key"), &error)
+        }
+        _ => refused(py, error.into()),
+    })
 }
 
 pub(crate) fn actuals(amounts: Option<&Bound<'_, PyDict>>) -> PyResult<Actuals> {

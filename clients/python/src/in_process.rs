@@ -1,33 +1,38 @@
 //! The limiter of one process.
 
+use std::ffi::CString;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures::executor::block_on;
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use ratelimiter::clock::MonotonicClock;
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    CompleteRequest, LeaseId, MemoryLimiter, Page, RenewNumber, RenewRequest, Renewal,
-    ReserveRequest,
+    CompleteRequest, MemoryLimiter, Page, RenewNumber, RenewRequest, Renewal, ReserveRequest,
 };
 use ratelimiter_waiting::Waiting;
 use ratelimiter_wire::{
-    CompleteAnswer, DefineAnswer, DefineRequest, DeleteAnswer, ErrorCode, ListAnswer, Refusal,
-    RenewAnswer, StateBody, read_define, read_limits_file,
+    CompleteAnswer, DefineAnswer, DefineRequest, DeleteAnswer, ErrorCode, LimitsDocument,
+    ListAnswer, Refusal, RenewAnswer, StateBody, read_define,
 };
 use tokio::sync::Notify;
 
 use crate::arguments;
 use crate::background::{Background, Forks};
+use crate::new_lease;
 use crate::pending::{Pending, Reserving, allowed};
 use crate::refusal::{raised, refused};
 
 /// As `server.waiters_max` of a server.
 const WAITERS_MAX: usize = 10_000;
+
+/// The caller of `in_process`, above what is between.
+const WARNED_LEVEL: i32 = 3;
 
 /// A memory backend whose reserves may wait.
 #[pyclass(frozen, module = "ratelimiterd._native")]
@@ -51,10 +56,15 @@ impl InProcess {
     /// A limiter with the limits of a limits file, whose content this is.
     #[new]
     fn new(py: Python<'_>, limits: &[u8]) -> PyResult<Self> {
-        let registry = read_limits_file(limits).map_err(|errors| {
-            let error = ErrorCode::InvalidRequest { field: "limits".to_owned() };
-            refused(py, Refusal { error, message: errors.to_string() })
-        })?;
+        let LimitsDocument { registry, notes, .. } =
+            LimitsDocument::read(limits).map_err(|errors| {
+                let error = ErrorCode::InvalidRequest { field: "limits".to_owned() };
+                refused(py, Refusal { error, message: errors.to_string() })
+            })?;
+        for note in notes {
+            let note = CString::new(format!("limits: {note}"))?;
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &note, WARNED_LEVEL)?;
+        }
         let limiter = MemoryLimiter::with_options(MemoryOptions::default());
         for registered in registry.iter() {
             limiter.restore(registered.clone());
@@ -86,7 +96,7 @@ impl InProcess {
         let Parts { limiter, waiting, background, .. } = self.parts()?;
         let lease = match lease_id {
             Some(text) => arguments::lease_id(py, text)?,
-            None => LeaseId::generate(limiter.now()),
+            None => new_lease(limiter.now())?,
         };
         let request = ReserveRequest {
             lease,
@@ -166,9 +176,11 @@ impl InProcess {
         Ok(())
     }
 
-    /// The limits whose keys begin so, as the HTTP API lists them.
-    fn limits(&self, py: Python<'_>, prefix: String) -> PyResult<String> {
-        let page = Page { prefix, ..Page::default() };
+    /// The limits whose keys begin so, as the HTTP API lists them: those that are defined, or that were made from a template.
+    #[pyo3(signature = (prefix, template))]
+    fn limits(&self, py: Python<'_>, prefix: String, template: Option<&str>) -> PyResult<String> {
+        let template = template.map(|text| arguments::template(py, text)).transpose()?;
+        let page = Page { prefix, template, ..Page::default() };
         let limiter = &self.parts()?.limiter;
         Ok(py.detach(|| {
             let states = limiter.states_now(&page);

@@ -1,8 +1,9 @@
 //! A reserve that waits for room.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use pyo3::prelude::*;
 use ratelimiter::{Decision, LeaseId, ReserveError};
@@ -20,24 +21,31 @@ pub(crate) type Allowed = (String, u64, Option<u64>, Vec<String>);
 
 /// A reserve that waits. Whoever drops or cancels it gives up, and what it may have got meanwhile is returned.
 #[pyclass(frozen, module = "ratelimiterd._native")]
-#[derive(Debug)]
 pub(crate) struct Pending {
     forks: Forks,
     lease: LeaseId,
     wakeups: Wakeups,
-    reserving: Mutex<Option<ReservingDebug>>,
+    /// `None` once it has its answer, or has given up.
+    reserving: Mutex<Option<Reserving>>,
 }
-
-/// Has no more to show.
-struct ReservingDebug(Reserving);
 
 impl Pending {
     pub(crate) fn new(lease: LeaseId, reserving: Reserving, wakeups: Wakeups) -> Self {
-        let reserving = Mutex::new(Some(ReservingDebug(reserving)));
-        Self { forks: Forks::now(), lease, wakeups, reserving }
+        Self { forks: Forks::now(), lease, wakeups, reserving: Mutex::new(Some(reserving)) }
     }
 
-    fn take(&self) -> Option<ReservingDebug> {
+    /// The answer, if there is one. No Python runs with the lock held: a thread that waits for it may have Python's global lock.
+    fn poll_once(&self, waker: &Waker) -> Poll<Answer> {
+        let mut reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
+        let future = reserving.as_mut().expect("it is polled until it has its answer");
+        let polled = future.as_mut().poll(&mut Context::from_waker(waker));
+        if polled.is_ready() {
+            *reserving = None;
+        }
+        polled
+    }
+
+    fn take(&self) -> Option<Reserving> {
         self.reserving.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -47,14 +55,8 @@ impl Pending {
     /// The answer; `None` if there is none yet. Then `wake` is called, by another thread, when it is time to poll again.
     fn poll(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<Option<Allowed>> {
         self.forks.check()?;
-        let mut reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
-        let future = reserving.as_mut().expect("it is polled until it has its answer");
-        let waker = self.wakeups.waker(wake);
-        match future.0.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(answer) => {
-                *reserving = None;
-                allowed(py, self.lease, answer).map(Some)
-            }
+        match self.poll_once(&self.wakeups.waker(wake)) {
+            Poll::Ready(answer) => allowed(py, self.lease, answer).map(Some),
             Poll::Pending => Ok(None),
         }
     }
@@ -76,9 +78,9 @@ impl Drop for Pending {
     }
 }
 
-impl std::fmt::Debug for ReservingDebug {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Reserving")
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
 

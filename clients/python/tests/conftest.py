@@ -115,9 +115,12 @@ class AnyKind:
     async def delete(self, key: str) -> None:
         await self._run(self._limiter.delete, key)
 
-    async def limits(self, prefix: str = "") -> list[LimitState]:
-        states: list[LimitState] = await self._run(self._limiter.limits, prefix)
+    async def limits(self, prefix: str = "", template: str | None = None) -> list[LimitState]:
+        states: list[LimitState] = await self._run(partial(self._limiter.limits, template=template), prefix)
         return states
+
+    async def close(self) -> None:
+        await close(self._limiter)
 
     async def used(self, key: str) -> int:
         return next(state["used"] for state in await self.limits(key) if state["key"] == key)

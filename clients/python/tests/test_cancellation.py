@@ -95,7 +95,7 @@ async def test_py_02_a_generator_that_is_not_exhausted_settles_its_lease() -> No
 
 
 class Held(httpx.AsyncBaseTransport):
-    """Sends requests at once, and holds back the answers to some until it is told, or for ever."""
+    """Sends requests at once, and holds back the answer to the first of a path until it is told, or for ever."""
 
     def __init__(self, path: str) -> None:
         self._inner = httpx.AsyncHTTPTransport()
@@ -105,7 +105,7 @@ class Held(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await self._inner.handle_async_request(request)
-        if request.url.path == self._path:
+        if request.url.path == self._path and not self.answered.is_set():
             await response.aread()
             self.answered.set()
             await self.go_on.wait()
@@ -137,24 +137,26 @@ async def test_py_02_a_complete_goes_on_when_its_task_is_cancelled(server: Serve
         # It has not been sent yet.
         await asyncio.sleep(0)
         completing.cancel()
+        await held.answered.wait()
+        assert not completing.done(), "it ends when the lease has"
+        held.go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await completing
-        await held.answered.wait()
-        held.go_on.set()
         assert await used(limiter) == [0, 30]
 
 
-async def test_py_02_closing_waits_for_what_goes_on(server: Server) -> None:
-    observer = AsyncLimiter.connect(server.url)
-    await observer.define(*LIMITS)
-    limiter = AsyncLimiter.connect(server.url)
-    lease = await limiter.reserve(CALL)
-    completing = asyncio.ensure_future(lease.complete({TPM: 30}))
-    await asyncio.sleep(0)
-    completing.cancel()
-    await limiter.aclose()
-    assert await used(observer) == [0, 30]
-    await observer.aclose()
+async def test_py_02_a_task_that_is_cancelled_again_and_again_ends_its_lease(server: Server) -> None:
+    async with AsyncLimiter.connect(server.url) as limiter:
+        await limiter.define(*LIMITS)
+        for _ in range(5):
+            lease = await limiter.reserve(CALL)
+            completing = asyncio.ensure_future(lease.complete({TPM: 0}))
+            # One that is cancelled before it began does nothing.
+            await asyncio.sleep(0)
+            while not completing.done():
+                completing.cancel()
+                await asyncio.sleep(0)
+            assert await has_nothing(limiter)
 
 
 async def test_py_02_a_task_that_is_cancelled_while_it_waits_at_a_server_gives_up(server: Server) -> None:
@@ -166,6 +168,60 @@ async def test_py_02_a_task_that_is_cancelled_while_it_waits_at_a_server_gives_u
         waiting.cancel()
         await until(lambda: server.waiters() == 0)
         await first.complete({TPM: 0})
+        await until(lambda: has_nothing(limiter))
+
+
+async def test_py_02_tasks_that_are_cancelled_at_any_moment_leave_nothing(server: Server) -> None:
+    async with AsyncLimiter.connect(server.url) as limiter:
+        await limiter.define(rolling(TPM, 1_000_000), concurrency(SLOTS, 3))
+
+        async def call() -> None:
+            async with limiter.reserve({TPM: 1_000, SLOTS: 1}, wait=50) as lease:
+                await asyncio.sleep(0)
+                await lease.complete({TPM: 0})
+
+        for turns in range(0, 120, 3):
+            calls = [asyncio.ensure_future(call()) for _ in range(4)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in calls:
+                task.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+        await until(lambda: has_nothing(limiter))
+
+
+BATCH = f"""
+import asyncio, sys
+from ratelimiterd import AsyncLimiter
+limiter = AsyncLimiter.connect(sys.argv[1])
+async def call():
+    async with limiter.reserve({{{SLOTS!r}: 1, {TPM!r}: 10}}, wait=50) as lease:
+        lease.settle({{{TPM!r}: 0}})
+        print("calls", flush=True)
+        await asyncio.sleep(0.01)
+async def main():
+    await asyncio.gather(*(call() for _ in range(2_000)))
+asyncio.run(main())
+"""
+
+
+def interrupted_batch(server: Server) -> int:
+    """Ctrl-C on many calls at a time."""
+    command = [sys.executable, "-c", BATCH, server.url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    for _ in range(20):
+        process.stdout.readline()
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate()
+    assert errors.endswith(b"KeyboardInterrupt\n"), errors.decode()
+    return process.returncode
+
+
+async def test_py_02_a_batch_that_is_interrupted_leaves_nothing(server: Server) -> None:
+    async with AsyncLimiter.connect(server.url) as limiter:
+        await limiter.define(rolling(TPM, 1_000), concurrency(SLOTS, 5))
+        assert interrupted_batch(server) != 0
         await until(lambda: has_nothing(limiter))
 
 
@@ -194,6 +250,35 @@ async def test_py_02_a_killed_process_leaves_what_lapses(server: Server) -> None
         process.kill()
         process.communicate()
         await until(lambda: has_nothing(limiter))
+
+
+class Interrupted(httpx.BaseTransport):
+    """The answer to the first request of a path is met by a keyboard interrupt."""
+
+    def __init__(self, path: str) -> None:
+        self._inner = httpx.HTTPTransport()
+        self._path = path
+        self._is_over = False
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._inner.handle_request(request)
+        if request.url.path == self._path and not self._is_over:
+            response.read()
+            self._is_over = True
+            raise KeyboardInterrupt
+        return response
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/reserve", "/v1/complete"])
+def test_py_02_a_thread_that_is_interrupted_ends_its_lease(server: Server, path: str) -> None:
+    with httpx.Client(transport=Interrupted(path)) as client, Limiter.connect(server.url, http_client=client) as limiter:
+        limiter.define(*LIMITS)
+        with pytest.raises(KeyboardInterrupt), limiter.reserve(CALL) as lease:
+            lease.settle({TPM: 0})
+        assert [state["used"] for state in limiter.limits()] == [0, 0]
 
 
 WAIT_AND_PRINT = f"""

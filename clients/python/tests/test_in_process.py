@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -27,6 +28,40 @@ def test_py_01_limits_come_from_a_file(tmp_path: Path) -> None:
         assert AsyncLimiter.in_process(given)
     with pytest.raises(FileNotFoundError):
         Limiter.in_process("no/such/limits.json")
+    path.write_text("[}")
+    with pytest.raises(InvalidRequest) as caught:
+        Limiter.in_process(path)
+    assert str(path) in caught.value.message
+
+
+def test_py_01_what_is_not_understood_in_a_limits_file_is_a_warning() -> None:
+    document = {"version": 2, "limits": [{**rolling("a", 1), "mod": "shadow"}, {"key": "b", "kind": "rolin", "capacity": 1}]}
+    with pytest.warns(UserWarning, match="limits: ") as warned:
+        limiter = Limiter.in_process(document)
+    told = " ".join(str(warning.message) for warning in warned)
+    assert "mod" in told
+    assert "rolin" in told
+    assert warned[0].filename == __file__
+    assert [state["key"] for state in limiter.limits()] == ["a"]
+
+
+def test_py_01_a_list_of_definitions_may_have_all_that_a_file_may() -> None:
+    limiter = Limiter.in_process([rolling("tenant:*:rpm", 1), {"key": "m", "kind": "calendar", "capacity": 1, "period": "month"}])
+    limiter.reserve({"tenant:acme:rpm": 1, "m": 1})
+
+
+async def test_py_01_a_reserve_is_a_coroutine() -> None:
+    limiter = AsyncLimiter.in_process([concurrency(SLOTS, 5)])
+    await asyncio.create_task(limiter.reserve({SLOTS: 1}))
+    await asyncio.gather(limiter.reserve({SLOTS: 1}), asyncio.wait_for(limiter.reserve({SLOTS: 1}), 50))
+    once = limiter.reserve({SLOTS: 1})
+    async with once:
+        with pytest.raises(RuntimeError):
+            await once
+    assert (await limiter.limits())[0]["used"] == 3
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        limiter.reserve({SLOTS: 1})
+        gc.collect()
 
 
 def test_py_01_all_errors_of_a_limits_file_are_told() -> None:

@@ -10,6 +10,7 @@ import pytest
 from conftest import AnyKind, MakeLimiter, concurrency, rolling, until
 from ratelimiterd import (
     AmountExceedsCapacity,
+    Closed,
     Denied,
     InvalidActual,
     InvalidAmount,
@@ -114,6 +115,59 @@ async def test_py_02_a_block_that_fails_gives_back_its_slot_and_keeps_what_nobod
         assert [await limiter.used(key) for key in (TPM, SLOTS)] == [900, 0]
 
 
+async def test_py_02_what_cannot_be_settled_is_refused_at_once(limiter_with: MakeLimiter) -> None:
+    async with limiter_with(LIMITS) as limiter:
+        for actuals, kind in [
+            ({TPM: None}, TypeError),
+            ({TPM: 1.5}, TypeError),
+            ({TPM: -1}, InvalidRequest),
+            ({"mistyped": 1}, InvalidActual),
+        ]:
+            with pytest.raises(kind):
+                async with limiter.block({TPM: 100, SLOTS: 1}) as lease:
+                    lease.settle(actuals)  # type: ignore[arg-type]
+            assert await limiter.used(SLOTS) == 0, "the slot is given back"
+        # Only the limiter knows which limits are slots.
+        with pytest.raises(InvalidActual) as caught:
+            async with limiter.block({TPM: 100, SLOTS: 1}) as lease:
+                lease.settle({TPM: 1, SLOTS: 1})
+        assert caught.value.key == SLOTS
+        with pytest.raises(ZeroDivisionError):
+            async with limiter.block({TPM: 100, SLOTS: 1}) as lease:
+                lease.settle({TPM: 1, SLOTS: 1})
+                raise ZeroDivisionError
+        assert await limiter.used(SLOTS) == 0
+
+
+async def test_py_02_a_lease_is_completed_with_what_was_settled(limiter_with: MakeLimiter) -> None:
+    async with limiter_with(LIMITS) as limiter:
+        lease = await limiter.reserve({TPM: 900, SLOTS: 1})
+        lease.settle({TPM: 500})
+        lease.settle({TPM: 74})
+        await limiter.complete(lease)
+        assert [await limiter.used(key) for key in (TPM, SLOTS)] == [74, 0]
+
+
+async def test_py_01_a_closed_limiter_reserves_no_more_and_its_leases_end(limiter_with: MakeLimiter) -> None:
+    async with limiter_with(LIMITS) as limiter:
+        lease = await limiter.reserve({SLOTS: 1})
+        waiting = asyncio.create_task(limiter.reserve({SLOTS: 1}, wait=50))
+        await until(lambda: limiter.waiters() == 1)
+        await limiter.close()
+        for refused in (limiter.reserve({SLOTS: 1}), limiter.limits()):
+            with pytest.raises(Closed):
+                await refused
+        await limiter.complete(lease)
+        await limiter.complete(await waiting)
+
+
+async def test_py_01_what_was_made_from_a_template_is_listed(limiter_with: MakeLimiter) -> None:
+    async with limiter_with([rolling("tenant:*:rpm", 5)]) as limiter:
+        await limiter.reserve({"tenant:acme:rpm": 2})
+        (acme,) = await limiter.limits(template="tenant:*:rpm")
+        assert (acme["key"], acme["used"]) == ("tenant:acme:rpm", 2)
+
+
 async def test_py_02_a_lease_is_renewed(limiter_with: MakeLimiter) -> None:
     async with limiter_with(LIMITS) as limiter:
         lease = await limiter.reserve({TPM: 500, SLOTS: 1})
@@ -146,7 +200,7 @@ async def test_py_02_a_repeated_lease_id_is_one_lease(limiter_with: MakeLimiter)
     async with limiter_with(LIMITS) as limiter:
         lease = await limiter.reserve({RPM: 1}, lease_id=ULID, job_id="job 7")
         again = await limiter.reserve({RPM: 1}, lease_id=ULID.lower())
-        assert (again.id.upper(), again.reserved_at) == (lease.id, lease.reserved_at)
+        assert (again.id, again.reserved_at) == (lease.id, lease.reserved_at)
         assert await limiter.used(RPM) == 1
         with pytest.raises(LeaseConflict):
             await limiter.reserve({RPM: 2}, lease_id=ULID)
@@ -164,11 +218,12 @@ REFUSALS: list[tuple[dict[Any, Any], dict[str, Any], type[LimiterError], str, st
     ({TPM: 1, RPM: -1}, {}, InvalidRequest, "field", "requirements[1].amount"),
     ({RPM: 2**64}, {}, InvalidRequest, "field", "requirements[0].amount"),
     ({"two words": 1}, {}, InvalidRequest, "field", "requirements[0].key"),
-    ({"global:*:rpm": 1}, {}, InvalidRequest, "field", "requirements"),
+    ({"global:*:rpm": 1}, {}, InvalidRequest, "field", "requirements[0].key"),
     ({RPM: 1}, {"wait": -1}, InvalidRequest, "field", "wait"),
     ({RPM: 1}, {"wait": float("nan")}, InvalidRequest, "field", "wait"),
     ({RPM: 1}, {"wait": 61, "lease_id": ULID}, InvalidRequest, "field", "wait"),
     ({RPM: 1}, {"lease_id": "7"}, InvalidRequest, "field", "lease_id"),
+    ({RPM: 1}, {"lease_id": ""}, InvalidRequest, "field", "lease_id"),
     ({RPM: 1}, {"job_id": ""}, InvalidRequest, "field", "job_id"),
     ({RPM: 1}, {"wait": 1, "queue": "a\nb"}, InvalidRequest, "field", "queue"),
 ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -75,6 +77,78 @@ async def test_py_02_a_server_that_comes_back_in_time_is_asked_again(server: Ser
         server.start()
         lease = await limiter.reserve({"rpm": 1}, lease_id=unanswered.lease_id)
         assert lease.id == unanswered.lease_id
+
+
+async def test_py_02_a_reserve_that_waits_outlasts_an_outage(server: Server) -> None:
+    async with AsyncLimiter.connect(server.url, timeout=0.2) as limiter:
+        await limiter.define(rolling("rpm", 5))
+        server.kill()
+        with pytest.raises(Unanswered):
+            await limiter.reserve({"rpm": 1}, wait=0.1)
+        reserving = asyncio.ensure_future(limiter.reserve({"rpm": 1}, wait=50))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(server.start)
+        await reserving
+        assert (await limiter.limits())[0]["used"] == 1
+
+
+async def test_py_02_the_result_of_a_block_outlives_the_server(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    async with AsyncLimiter.connect(server.url) as limiter:
+        await limiter.define(rolling("rpm", 5))
+        async with limiter.reserve({"rpm": 1}) as lease:
+            server.kill()
+            answer = "paid for"
+        assert answer
+        assert not lease.is_completed
+        assert lease.id in caplog.text
+
+
+# The first loop ends with its connections open.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_py_01_a_limiter_may_be_used_in_one_event_loop_after_the_other(server: Server) -> None:
+    limiter = AsyncLimiter.connect(server.url)
+
+    async def use(*, closes: bool) -> None:
+        async with limiter.reserve({"slots": 1}):
+            if not closes:
+                # In use here, and there.
+                with pytest.raises(RuntimeError, match="another event loop"):
+                    await asyncio.to_thread(asyncio.run, use(closes=True))
+        if closes:
+            await limiter.aclose()
+
+    with Limiter.connect(server.url) as admin:
+        admin.define(concurrency("slots", 1))
+        asyncio.run(use(closes=False))
+        asyncio.run(use(closes=True))
+        assert admin.limits()[0]["used"] == 0
+    gc.collect()
+
+
+# Newer Pythons warn that a fork of a process with threads may hang.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_py_01_a_fork_has_neither_the_connections_nor_the_lease_ids_of_its_parent(server: Server) -> None:
+    with Limiter.connect(server.url) as limiter:
+        limiter.define(rolling("rpm", 100))
+        ids = [limiter.reserve({"rpm": 1}).id]
+        for _ in range(4):
+            reader, writer = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    with pytest.raises(RuntimeError, match="forked"):
+                        limiter.reserve({"rpm": 1})
+                    own = Limiter.connect(server.url)
+                    os.write(writer, own.reserve({"rpm": 1}).id.encode())
+                finally:
+                    os._exit(0)
+            os.close(writer)
+            ids.append(os.read(reader, 100).decode())
+            os.close(reader)
+            os.waitpid(child, 0)
+        # The first characters are the time.
+        assert len({lease_id[10:] for lease_id in ids}) == 5, ids
+        assert limiter.limits()[0]["used"] == 5
 
 
 async def test_py_02_a_request_is_repeated_with_its_lease_id(server: Server) -> None:
@@ -169,6 +243,8 @@ def answering(answer: Answer) -> Iterator[str]:
     [
         (200, {}, b"<html>Welcome to nginx!</html>", UnexpectedAnswer, "answered 200 with '<html>Welcome to nginx!"),
         (200, {}, b"{}", UnexpectedAnswer, "is this a ratelimiter server?"),
+        (200, {}, b'{"error":{"message":"of another API"}}', UnexpectedAnswer, "not an answer"),
+        (200, {}, b'{"allowed":false,"retry_after_ms":"soon","denied_keys":["a"]}', UnexpectedAnswer, "not an answer"),
         (200, {}, b"[1]", UnexpectedAnswer, "answered 200 with '[1]'"),
         (302, {"location": "/login"}, b"", UnexpectedAnswer, "answered 302"),
         (404, {}, b"not here", UnexpectedAnswer, "answered 404"),
@@ -219,12 +295,25 @@ async def test_py_01_a_server_of_the_first_edition_is_asked_without_waiting() ->
         assert asked == [True, False, False, False]
 
 
-@pytest.mark.parametrize("url", ["", "ratelimiter:8080", "ftp://ratelimiter", "http://", "http://[::1", "8080"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "ratelimiter:8080", "ftp://h", "http://", "http://[::1", "8080", "http://me:secret@h", "http://h?secret=1", "http://h/v1/"],
+)
 def test_py_01_a_url_that_cannot_be_is_refused(url: str) -> None:
     for kind in (Limiter, AsyncLimiter):
         with pytest.raises(InvalidRequest) as caught:
             kind.connect(url)
         assert caught.value.field == "url"
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["", "secret\n", "secret one", "sécret"])
+def test_py_01_a_token_that_cannot_be_is_refused_and_not_shown(token: str) -> None:
+    for kind in (Limiter, AsyncLimiter):
+        with pytest.raises(InvalidRequest) as caught:
+            kind.connect("http://127.0.0.1:1", token=token)
+        assert caught.value.field == "token"
+        assert "cret" not in str(caught.value)
 
 
 def test_py_02_a_client_of_ones_own_is_used_and_not_closed(server: Server) -> None:

@@ -4,10 +4,12 @@
 when the call ends; in this process, or at a server that many programs share.
 """
 
+from . import _native
 from .errors import (
     AmountExceedsCapacity,
     BackendRefused,
     BodyTooLarge,
+    Closed,
     Denied,
     DuplicateKey,
     Forbidden,
@@ -30,8 +32,10 @@ from .errors import (
     UnknownLimitKey,
 )
 from .leases import AsyncLease, Lease
-from .limiter import AsyncLimiter, Limiter
+from .limiter import AsyncLimiter, Limiter, Reserving
 from .limits import LimitDefinition, LimitState
+
+__version__: str = _native.VERSION
 
 __all__ = [
     "AmountExceedsCapacity",
@@ -39,6 +43,7 @@ __all__ = [
     "AsyncLimiter",
     "BackendRefused",
     "BodyTooLarge",
+    "Closed",
     "Denied",
     "DuplicateKey",
     "Forbidden",
@@ -58,6 +63,7 @@ __all__ = [
     "MethodNotAllowed",
     "NotFound",
     "RenewSuperseded",
+    "Reserving",
     "TooManyLimits",
     "Unanswered",
     "Unauthorized",

@@ -40,10 +40,12 @@ def error_from_json(text: str) -> errors.LimiterError:
 
 def error_from(answer: Mapping[str, Any], lease_id: str | None = None) -> errors.LimiterError:
     """As :func:`error_from_json`."""
-    code: str = answer.get("error") or ""
-    message: str = answer.get("message") or ""
-    keys = answer.get("denied_keys") or []
-    retry_after = (answer.get("retry_after_ms") or 0) / 1000
+    code, message, keys = answer.get("error") or "", answer.get("message") or "", answer.get("denied_keys") or []
+    retry_after_ms, waited_ms = answer.get("retry_after_ms") or 0, answer.get("waited_ms") or 0
+    is_text = isinstance(code, str) and isinstance(message, str) and isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+    if not is_text or not isinstance(retry_after_ms, (int, float)) or not isinstance(waited_ms, (int, float)):
+        return errors.UnexpectedAnswer("unexpected_answer", "not an answer of a ratelimiter server")
+    retry_after = retry_after_ms / 1000
     word, _, about = code.partition(":")
     if word in _NO_ANSWERS:
         return errors.Unanswered(code, message, retry_after, lease_id)
@@ -51,6 +53,5 @@ def error_from(answer: Mapping[str, Any], lease_id: str | None = None) -> errors
     if not word or word in _DENIALS or (word == "too_many_limits" and about):
         if not word and not keys and not retry_after:
             return errors.UnexpectedAnswer("unexpected_answer", "no answer to this request; is this a ratelimiter server?")
-        waited = (answer.get("waited_ms") or 0) / 1000
-        return errors.Denied(code or "no_room", message, keys or [about][: bool(about)], retry_after, waited)
+        return errors.Denied(code or "no_room", message, keys or [about][: bool(about)], retry_after, waited_ms / 1000)
     return _CLASSES.get(word, errors.LimiterError)(code, message)

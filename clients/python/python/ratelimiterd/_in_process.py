@@ -12,19 +12,35 @@ from pathlib import Path
 from typing import Any
 
 from . import _native
-from ._requests import Allowed, Reserve
+from ._requests import Allowed, Reserve, whole_ms
+from .errors import InvalidRequest
 from .limits import LimitDefinition, LimitState
 
 os.register_at_fork(after_in_child=_native.note_fork)
 
+#: The format of a limits file in which a list may have everything.
+FILE_VERSION = 2
+
 
 class _Base:
     def __init__(self, limits: str | os.PathLike[str] | Sequence[LimitDefinition] | Mapping[str, Any]) -> None:
-        content = Path(limits).read_bytes() if isinstance(limits, (str, os.PathLike)) else json.dumps(limits).encode()
-        self._native = _native.InProcess(content)
+        if isinstance(limits, (str, os.PathLike)):
+            self._native = _of_file(Path(limits))
+            return
+        document = limits if isinstance(limits, Mapping) else {"version": FILE_VERSION, "limits": list(limits)}
+        self._native = _native.InProcess(json.dumps(document).encode())
 
     def _begin(self, request: Reserve) -> Allowed | _native.Pending:
-        return self._native.reserve(request.amounts, request.lease_id, request.wait_ms, request.queue, request.job_id)
+        wait = request.wait()
+        wait_ms = whole_ms(wait) if wait else None
+        return self._native.reserve(request.amounts, request.lease_id, wait_ms, request.queue, request.job_id)
+
+    def _limits(self, prefix: str, template: str | None) -> list[LimitState]:
+        states: list[LimitState] = json.loads(self._native.limits(prefix, template))["limits"]
+        return states
+
+    def __repr__(self) -> str:
+        return "in process"
 
 
 class InProcess(_Base):
@@ -46,9 +62,8 @@ class InProcess(_Base):
     def delete(self, key: str) -> None:
         self._native.delete(key)
 
-    def limits(self, prefix: str) -> list[LimitState]:
-        states: list[LimitState] = json.loads(self._native.limits(prefix))["limits"]
-        return states
+    def limits(self, prefix: str, template: str | None) -> list[LimitState]:
+        return self._limits(prefix, template)
 
     def close(self) -> None:
         pass
@@ -73,12 +88,18 @@ class AsyncInProcess(_Base):
     async def delete(self, key: str) -> None:
         self._native.delete(key)
 
-    async def limits(self, prefix: str) -> list[LimitState]:
-        states: list[LimitState] = json.loads(self._native.limits(prefix))["limits"]
-        return states
+    async def limits(self, prefix: str, template: str | None) -> list[LimitState]:
+        return self._limits(prefix, template)
 
     async def aclose(self) -> None:
         pass
+
+
+def _of_file(path: Path) -> _native.InProcess:
+    try:
+        return _native.InProcess(path.read_bytes())
+    except InvalidRequest as error:
+        raise InvalidRequest(error.code, f"{path}: {error.message}") from None
 
 
 def _waited(pending: _native.Pending) -> Allowed:

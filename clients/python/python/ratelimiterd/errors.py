@@ -155,5 +155,9 @@ class BackendRefused(LimiterError):
     """The server's backend does not accept the server. Repeating does not help."""
 
 
+class Closed(LimiterError):
+    """The limiter was closed."""
+
+
 class UnexpectedAnswer(LimiterError):
     """Not an answer of a ratelimiter server."""

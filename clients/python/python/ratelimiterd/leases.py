@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from .errors import LimiterError
+from ._requests import checked_actuals
+from .errors import InvalidActual, LimiterError, Unanswered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,6 +39,7 @@ class _Lease:
         self.shadow_denied_keys = tuple(shadow_denied)
         #: Whether it was completed.
         self.is_completed = False
+        self._amounts = request.amounts
         self._job_id = request.job_id
         self._settled: dict[str, int] | None = None
         self._renews = 0
@@ -53,12 +55,21 @@ class _Lease:
         return (self._waited_ms or 0) / 1000
 
     def settle(self, actuals: Mapping[str, int]) -> None:
-        """Notes what was really used. At the end of the ``with`` block the lease is completed with it."""
-        self._settled = dict(actuals)
+        """Notes what was really used, in place of what was noted before. The lease is completed with it."""
+        self._settled = checked_actuals(actuals, self._amounts)
 
     def _next_number(self) -> int:
         self._renews += 1
         return self._renews
+
+    def _is_raised(self, failed: LimiterError, error: BaseException | None) -> bool:
+        """Whether to raise what a complete at the end of a block has raised. It replaces neither the block's error nor, if the server is
+        away and nothing can be done, its result.
+        """
+        if error is None and not isinstance(failed, Unanswered):
+            return True
+        _log.warning("lease %s was not completed as it should be: %s", self.id, failed)
+        return False
 
     def __repr__(self) -> str:
         state = "completed" if self.is_completed else "open"
@@ -78,9 +89,24 @@ class Lease(_Lease):
     def complete(self, actuals: Mapping[str, int] | None = None) -> None:
         """Ends the lease: gives back its concurrency holds, and corrects its reservations to ``actuals``, what was really used.
 
-        A key without an actual keeps its full reservation. Only the first complete of a lease counts.
+        Without ``actuals`` those of :meth:`settle` count. A key without an actual keeps its full reservation. Only the first complete
+        of a lease counts.
         """
-        self._limiter.complete(self.id, None if actuals is None else dict(actuals), self._job_id)
+        if actuals is not None:
+            self.settle(actuals)
+        try:
+            self._limiter.complete(self.id, self._settled, self._job_id)
+        except InvalidActual:
+            # Nothing was applied.
+            self._settled = None
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted: nobody knows whether it was completed.
+            self._limiter.complete(self.id, self._settled, self._job_id)
+            self.is_completed = True
+            raise
         self.is_completed = True
 
     def renew(self, amounts: Mapping[str, int] | None = None) -> datetime:
@@ -94,20 +120,19 @@ class Lease(_Lease):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self.is_completed:
             return
         try:
-            self.complete(self._settled)
-        except LimiterError as failed:
-            if error is None:
+            self.complete()
+        except InvalidActual as failed:
+            # Gives back the holds at least.
+            self.complete()
+            if self._is_raised(failed, error):
                 raise
-            _log.warning("lease %s was not completed, it lapses by itself: %s", self.id, failed)
+        except LimiterError as failed:
+            if self._is_raised(failed, error):
+                raise
 
 
 class AsyncLease(_Lease):
@@ -118,9 +143,15 @@ class AsyncLease(_Lease):
         self._limiter = limiter
 
     async def complete(self, actuals: Mapping[str, int] | None = None) -> None:
-        """As :meth:`Lease.complete`. If the task is cancelled meanwhile, the complete goes on."""
-        actuals = None if actuals is None else dict(actuals)
-        await self._limiter.complete(self.id, actuals, self._job_id)
+        """As :meth:`Lease.complete`. A task that is cancelled meanwhile ends when the lease has."""
+        if actuals is not None:
+            self.settle(actuals)
+        try:
+            await self._limiter.complete(self.id, self._settled, self._job_id)
+        except InvalidActual:
+            # Nothing was applied.
+            self._settled = None
+            raise
         self.is_completed = True
 
     async def renew(self, amounts: Mapping[str, int] | None = None) -> datetime:
@@ -131,20 +162,19 @@ class AsyncLease(_Lease):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         if self.is_completed:
             return
         try:
-            await self.complete(self._settled)
-        except LimiterError as failed:
-            if error is None:
+            await self.complete()
+        except InvalidActual as failed:
+            # Gives back the holds at least.
+            await self.complete()
+            if self._is_raised(failed, error):
                 raise
-            _log.warning("lease %s was not completed, it lapses by itself: %s", self.id, failed)
+        except LimiterError as failed:
+            if self._is_raised(failed, error):
+                raise
 
 
 def _moment(unix_ms: int) -> datetime:

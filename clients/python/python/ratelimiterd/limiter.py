@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ._in_process import AsyncInProcess, InProcess
 from ._requests import Reserve
-from .errors import Denied
+from .errors import Closed, Denied, Unanswered
 from .leases import AsyncLease, Lease
 from .limits import LimitDefinition, LimitState
 
@@ -39,6 +39,7 @@ class Limiter:
     def __init__(self, limiter: InProcess | Http) -> None:
         """Use :meth:`in_process` or :meth:`connect`."""
         self._limiter = limiter
+        self._is_closed = False
 
     @classmethod
     def in_process(cls, limits: Limits) -> Self:
@@ -80,41 +81,59 @@ class Limiter:
     ) -> Lease:
         """Reserves these amounts of all these limits, or nothing, and returns the lease.
 
-        Without room it waits up to ``wait`` seconds, and then raises :class:`~ratelimiterd.Denied`. Who waits is served in the order of
-        arrival inside one ``queue``, such as a tenant; queues take turns. ``lease_id`` is for repeating a request that was
+        Without room it waits up to ``wait`` seconds, and then raises :class:`~ratelimiterd.Denied`; so long it also asks a server again
+        that does not answer. Who waits is served in the order of arrival inside one ``queue``, such as a tenant; queues take turns. After a
+        minute it gives up its place and takes one at the end. ``lease_id`` is for repeating a request that was
         :class:`~ratelimiterd.Unanswered`; ``job_id`` is for logs and operators.
         """
         request = Reserve(amounts, wait, queue, lease_id, job_id)
+        limiter = self._opened()
         while True:
             try:
-                allowed = self._limiter.reserve(request)
+                allowed = limiter.reserve(request)
             except Denied as denied:
-                pause = request.pause_after(denied)
+                pause = request.pause_after_denial(denied)
                 if pause is None:
                     raise
-                time.sleep(pause)
+            except Unanswered as unanswered:
+                pause = request.pause_after_silence(unanswered)
+                if pause is None:
+                    raise
             else:
-                return Lease(self._limiter, request, allowed)
+                return Lease(limiter, request, allowed)
+            time.sleep(pause)
 
     def complete(self, lease_id: str, actuals: Mapping[str, int] | None = None) -> None:
         """Completes a lease that another process or function has reserved."""
-        self._limiter.complete(lease_id, None if actuals is None else dict(actuals), None)
+        self._opened().complete(lease_id, None if actuals is None else dict(actuals), None)
 
     def define(self, *limits: LimitDefinition) -> None:
         """Creates or changes limits, all or none. At a server this needs a token that may ``admin``."""
-        self._limiter.define({"limits": limits})
+        self._opened().define({"limits": limits})
 
     def delete(self, key: str) -> None:
         """Deletes a limit. Leases that hold it complete without error."""
-        self._limiter.delete(key)
+        self._opened().delete(key)
 
-    def limits(self, prefix: str = "") -> list[LimitState]:
-        """The limits whose keys begin with ``prefix``, with their current use, sorted by key."""
-        return self._limiter.limits(prefix)
+    def limits(self, prefix: str = "", *, template: str | None = None) -> list[LimitState]:
+        """The limits whose keys begin with ``prefix``, with their current use, sorted by key.
+
+        With ``template`` those that were made from this template, and are in use or owe a debt.
+        """
+        return self._opened().limits(prefix, template)
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Reserves no more. Open leases can be completed; with the last of them, or now, the connections are closed."""
+        self._is_closed = True
         self._limiter.close()
+
+    def _opened(self) -> InProcess | Http:
+        if self._is_closed:
+            raise Closed("closed", "this limiter was closed")
+        return self._limiter
+
+    def __repr__(self) -> str:
+        return f"<Limiter {self._limiter!r}>"
 
     def __enter__(self) -> Self:
         return self
@@ -134,6 +153,7 @@ class AsyncLimiter:
     def __init__(self, limiter: AsyncInProcess | AsyncHttp) -> None:
         """Use :meth:`in_process` or :meth:`connect`."""
         self._limiter = limiter
+        self._is_closed = False
 
     @classmethod
     def in_process(cls, limits: Limits) -> Self:
@@ -149,7 +169,7 @@ class AsyncLimiter:
         timeout: float = 2.0,
         http_client: httpx.AsyncClient | None = None,
     ) -> Self:
-        """As :meth:`Limiter.connect`. Its connections belong to one event loop."""
+        """As :meth:`Limiter.connect`. It belongs to one event loop at a time."""
         from ._http import AsyncHttp
 
         return cls(AsyncHttp(url, token, timeout, http_client))
@@ -167,27 +187,36 @@ class AsyncLimiter:
 
         If the task is cancelled while it waits, it gives up, and what it may have got meanwhile is returned.
         """
-        return Reserving(self._limiter, Reserve(amounts, wait, queue, lease_id, job_id))
+        return Reserving(_reserved(self._opened(), Reserve(amounts, wait, queue, lease_id, job_id)))
 
     async def complete(self, lease_id: str, actuals: Mapping[str, int] | None = None) -> None:
         """As :meth:`Limiter.complete`."""
-        await self._limiter.complete(lease_id, None if actuals is None else dict(actuals), None)
+        await self._opened().complete(lease_id, None if actuals is None else dict(actuals), None)
 
     async def define(self, *limits: LimitDefinition) -> None:
         """As :meth:`Limiter.define`."""
-        await self._limiter.define({"limits": limits})
+        await self._opened().define({"limits": limits})
 
     async def delete(self, key: str) -> None:
         """As :meth:`Limiter.delete`."""
-        await self._limiter.delete(key)
+        await self._opened().delete(key)
 
-    async def limits(self, prefix: str = "") -> list[LimitState]:
+    async def limits(self, prefix: str = "", *, template: str | None = None) -> list[LimitState]:
         """As :meth:`Limiter.limits`."""
-        return await self._limiter.limits(prefix)
+        return await self._opened().limits(prefix, template)
 
     async def aclose(self) -> None:
-        """Waits for completes that go on in the background, and closes the connections."""
+        """As :meth:`Limiter.close`."""
+        self._is_closed = True
         await self._limiter.aclose()
+
+    def _opened(self) -> AsyncInProcess | AsyncHttp:
+        if self._is_closed:
+            raise Closed("closed", "this limiter was closed")
+        return self._limiter
+
+    def __repr__(self) -> str:
+        return f"<AsyncLimiter {self._limiter!r}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -201,41 +230,46 @@ class AsyncLimiter:
         await self.aclose()
 
 
-class Reserving:
-    """A reserve that was not sent yet: to be awaited, or entered."""
+class Reserving(Coroutine[Any, Any, AsyncLease]):
+    """A reserve that was not sent yet: to be awaited, entered, or made a task of; once."""
 
-    __slots__ = ("_lease", "_limiter", "_request")
+    __slots__ = ("_coroutine", "_lease")
 
-    def __init__(self, limiter: AsyncInProcess | AsyncHttp, request: Reserve) -> None:
-        self._limiter = limiter
-        self._request = request
-        self._lease: AsyncLease | None = None
+    def __init__(self, coroutine: Coroutine[Any, Any, AsyncLease]) -> None:
+        self._coroutine = coroutine
 
-    def __await__(self) -> Generator[Any, None, AsyncLease]:
-        return self._reserve().__await__()
+    def __await__(self) -> Generator[Any, Any, AsyncLease]:
+        return self._coroutine.__await__()
 
-    async def _reserve(self) -> AsyncLease:
-        request = self._request
-        while True:
-            try:
-                allowed = await self._limiter.reserve(request)
-            except Denied as denied:
-                pause = request.pause_after(denied)
-                if pause is None:
-                    raise
-                await asyncio.sleep(pause)
-            else:
-                return AsyncLease(self._limiter, request, allowed)
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
 
     async def __aenter__(self) -> AsyncLease:
-        self._lease = await self._reserve()
+        self._lease = await self._coroutine
         return self._lease
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._lease is not None:
-            await self._lease.__aexit__(kind, error, traceback)
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        await self._lease.__aexit__(kind, error, traceback)
+
+
+async def _reserved(limiter: AsyncInProcess | AsyncHttp, request: Reserve) -> AsyncLease:
+    while True:
+        try:
+            allowed = await limiter.reserve(request)
+        except Denied as denied:
+            pause = request.pause_after_denial(denied)
+            if pause is None:
+                raise
+        except Unanswered as unanswered:
+            pause = request.pause_after_silence(unanswered)
+            if pause is None:
+                raise
+        else:
+            return AsyncLease(limiter, request, allowed)
+        await asyncio.sleep(pause)
