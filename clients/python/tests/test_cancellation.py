@@ -218,6 +218,7 @@ def interrupted_batch(server: Server) -> int:
     return process.returncode
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the interrupt is raised inside some task, wherever it is")
 async def test_py_02_a_batch_that_is_interrupted_leaves_nothing(server: Server) -> None:
     async with AsyncLimiter.connect(server.url) as limiter:
         await limiter.define(rolling(TPM, 1_000), concurrency(SLOTS, 5))

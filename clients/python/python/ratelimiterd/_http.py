@@ -457,7 +457,7 @@ class AsyncHttp(_Protocol):
         lease_id = request.lease_id or _native.new_lease_id()
         try:
             return await self._reserve(request, lease_id)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt):
             # Nobody knows whether it was allowed.
             await self._to_the_end(lambda: self._give_back(lease_id, request))
             raise
